@@ -1,0 +1,109 @@
+"""Algorithm 1, on one page: collect, explore, remember, improve, imitate."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from self_imitation import collection, imitation
+from self_imitation import memory as episodic_memory
+from self_imitation.collection import Acting
+from self_imitation.config import SelfImitationConfig
+from self_imitation.memory import Memory
+from self_imitation.types import ActorCritic, Environment, Learner, Metrics, Rollout
+
+
+class Improvement(Protocol):
+    """A way to learn from on-policy experience: A2C, PPO ..."""
+
+    def improve(
+        self,
+        actor_critic: ActorCritic,
+        optimiser: optax.GradientTransformation,
+        learner: Learner,
+        rollout: Rollout,
+        bonus: Float[Array, "T N"] | None,
+    ) -> tuple[Learner, Metrics]: ...
+
+
+class Exploration(Protocol):
+    """A bonus for what is new, with a state of its own."""
+
+    def create(self) -> Any: ...
+    def bonus(self, state: Any, rollout: Rollout) -> tuple[Any, Float[Array, "T N"]]: ...
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What an agent is made of. The parts know nothing of each other."""
+
+    environment: Environment
+    actor_critic: ActorCritic
+    optimiser: optax.GradientTransformation
+    environments: int
+    rollout: int
+    improvement: Improvement
+    imitation: SelfImitationConfig | None
+    exploration: Exploration | None
+
+
+class State(eqx.Module):
+    """All that changes while one seed trains."""
+
+    learner: Learner
+    acting: Acting
+    memory: Memory | None
+    exploration: Any
+    key: PRNGKeyArray
+
+
+def iteration(agent: Agent, state: State) -> tuple[State, Rollout, Metrics]:
+    """One pass of Algorithm 1."""
+    state, rollout = collect(agent, state)  # act on policy
+    state, bonus = explore(agent, state, rollout)  # novelty, if the agent wants it
+    state = remember(agent, state, rollout)  # finished episodes, environment reward only
+    state, learned = improve(agent, state, rollout, bonus)
+    state, copied = imitate(agent, state)  # M times
+    novelty = {} if bonus is None else {"bonus": bonus.mean()}
+    return state, rollout, {**learned, **novelty, **copied}
+
+
+def collect(agent: Agent, state: State) -> tuple[State, Rollout]:
+    key, key_act = jax.random.split(state.key)
+    acting, rollout = collection.collect_on_device(
+        agent.environment, agent.actor_critic, state.learner.params, state.acting, agent.rollout, key_act
+    )
+    return eqx.tree_at(lambda s: (s.acting, s.key), state, (acting, key)), rollout
+
+
+def explore(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Float[Array, "T N"] | None]:
+    if agent.exploration is None:
+        return state, None
+    exploration, bonus = agent.exploration.bonus(state.exploration, rollout)
+    return eqx.tree_at(lambda s: s.exploration, state, exploration), bonus
+
+
+def remember(agent: Agent, state: State, rollout: Rollout) -> State:
+    if agent.imitation is None or state.memory is None:
+        return state
+    memory = episodic_memory.remember(state.memory, rollout, agent.imitation)
+    return eqx.tree_at(lambda s: s.memory, state, memory)
+
+
+def improve(agent: Agent, state: State, rollout: Rollout, bonus: Float[Array, "T N"] | None) -> tuple[State, Metrics]:
+    learner, metrics = agent.improvement.improve(agent.actor_critic, agent.optimiser, state.learner, rollout, bonus)
+    return eqx.tree_at(lambda s: s.learner, state, learner), metrics
+
+
+def imitate(agent: Agent, state: State) -> tuple[State, Metrics]:
+    if agent.imitation is None or state.memory is None:
+        return state, {}
+    key, key_draw = jax.random.split(state.key)
+    learner, memory, metrics = imitation.imitate(
+        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, agent.imitation
+    )
+    state = eqx.tree_at(lambda s: (s.learner, s.memory, s.key), state, (learner, memory, key))
+    return state, {**metrics, "memory_size": memory.size.astype("float32")}

@@ -1,0 +1,350 @@
+"""Every setting of a run, with its meaning and the source of its value.
+
+This module imports no JAX, so that the command line starts at once. What holds in the end: the defaults below, over
+them the environment's, over them the preset's, over them the user's flags (see `resolve`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import tyro
+
+from self_imitation.environments import catalogue
+from self_imitation.errors import UsageError, bad_value, unknown_name
+
+Preset = Literal["authors", "paper"]
+
+VERSION = 1
+"""Of `config.json` and of the checkpoints; a run of another version is refused, not guessed at."""
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The actor-critic's network."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of each hidden tanh layer (authors' code: 64 64; paper, commented grid-world table: 64)."""
+    shared: bool = False
+    """One body for policy and value; otherwise each has a network of its own, as in the authors' grid-world runs."""
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """RMSProp, shared by the on-policy and the self-imitation updates (authors' code)."""
+
+    learning_rate: float = 7e-4
+    """Constant step size (paper, table of A2C+SIL hyperparameters)."""
+    decay: float = 0.99
+    """Decay of the running mean of squared gradients (authors' code)."""
+    epsilon: float = 1e-5
+    """Added to that mean inside the root (authors' code); the mean starts at 1."""
+    max_gradient_norm: float = 0.5
+    """The gradient is scaled down to this global norm (authors' code)."""
+
+
+@dataclass(frozen=True)
+class A2CConfig:
+    """Advantage actor-critic (Eq. 4-6)."""
+
+    discount: float = 0.99
+    """gamma of the n-step returns (authors' code; 0.95 on the grid worlds)."""
+    entropy_weight: float = 0.01
+    """alpha in Eq. 5 (paper, hyperparameter tables; 0.03 on the grid worlds)."""
+    value_weight: float = 0.5
+    """beta^a2c in Eq. 4 (authors' code)."""
+
+
+@dataclass(frozen=True)
+class SelfImitationConfig:
+    """Self-imitation (Eq. 1-3, Algorithm 1) and its memory."""
+
+    updates: int = 4
+    """M in Algorithm 1: self-imitation updates per iteration (paper, hyperparameter tables)."""
+    batch: int = 512
+    """Items drawn for one update (paper, hyperparameter tables); all that is stored, while that is less."""
+    weight: float = 1.0
+    """Factor of the whole loss (paper, hyperparameter tables)."""
+    discount: float = 0.99
+    """gamma of the stored returns (authors' code, also where A2C uses another)."""
+    clip: float | None = None
+    """Largest advantage (R - V)+ that counts. None: as it is (paper); 1: authors' code."""
+    value_weight: float = 0.01
+    """beta^sil in Eq. 1 (paper: 0.01; authors' code has an extra 1/2, so 0.005)."""
+    entropy_weight: float = 0.0
+    """Entropy bonus on the imitated samples (paper: none; authors' code: 0.01)."""
+    average: Literal["batch", "imitated"] = "batch"
+    """Divide the summed loss by the size of the batch (paper) or by the number of samples with R > V (authors)."""
+    min_imitated: int = 64
+    """With `average imitated`, divide by at least this (authors' code)."""
+    max_neg_log_prob: float | None = None
+    """Cap on -log pi as reported; its gradient is untouched (authors' code: 5)."""
+    keep: Literal["all", "positive"] = "all"
+    """Store all finished episodes (paper) or those with at least one reward > 0 (authors' code)."""
+    capacity: int = 100_000
+    """Finished steps that the memory holds; the oldest leave first (paper, hyperparameter tables)."""
+    room: int | None = None
+    """Latest steps kept of each unfinished episode. None: the environment's time limit."""
+    start_after: int = 100
+    """No update until the memory holds more than this many steps (authors' code)."""
+    priority_exponent: float = 0.6
+    """Drawn in proportion to max((R - V)+, 1e-6) to this power (paper, hyperparameter tables)."""
+    bias_correction: float = 0.4
+    """beta of the importance weights (p / p_min)^-beta (paper: 0.1 on hard exploration games, else 0.4)."""
+
+
+@dataclass(frozen=True)
+class CountConfig:
+    """Count-based exploration: beta / sqrt(N(s')) added to the on-policy reward."""
+
+    scale: float = 1.0
+    """beta, the bonus at the first visit of a state (authors' code)."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A run: what is trained, on what, for how long, and every hyperparameter."""
+
+    env: tyro.conf.Positional[str] = "key-door-treasure"
+    """The environment, by the name that `sil list` shows."""
+    agent: str = "a2c+sil"
+    """What the agent is made of: a2c, a2c+exp, a2c+sil or a2c+sil+exp."""
+    preset: Preset = "authors"
+    """Where paper and published code differ: `authors` as the code does it, `paper` by the letter of its equations."""
+    steps: int = 1_000_000
+    """Environment steps of each seed, over all of its environments (rounded up to whole iterations)."""
+    seeds: int = 4
+    """Independent agents trained at once, each with its own memory, counts and random numbers."""
+    seed: int = 0
+    """The first seed: seeds S ... S+K-1 are trained."""
+    out: str | None = None
+    """Directory of the run. None: a new one under runs/."""
+    envs: int = 16
+    """Environments that each agent acts in at once (paper, hyperparameter tables)."""
+    rollout: int = 5
+    """Steps in each environment per iteration; n of the n-step returns (paper, hyperparameter tables)."""
+    time_limit: Literal["bootstrap", "terminal"] = "bootstrap"
+    """What a time limit is to the on-policy returns: a cut (bootstrap) or an end (terminal, authors' code)."""
+    log_every: int = 20_000
+    """Steps of each seed between two rows of metrics.csv."""
+    checkpoint_seconds: float = 60.0
+    """Seconds between two checkpoints; one more is written at the end and on Ctrl-C."""
+    checkpoints_kept: int = 3
+    """Checkpoints that stay on disk, the latest ones."""
+    deterministic: bool = False
+    """On a GPU: only operations that give the same bits each time (slower). On a CPU it always holds."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    sil: SelfImitationConfig = field(default_factory=SelfImitationConfig)
+    exp: CountConfig = field(default_factory=CountConfig)
+
+    @property
+    def steps_per_iteration(self) -> int:
+        return self.envs * self.rollout
+
+    @property
+    def iterations(self) -> int:
+        return math.ceil(self.steps / self.steps_per_iteration)
+
+    @property
+    def iterations_per_row(self) -> int:
+        return max(1, round(self.log_every / self.steps_per_iteration))
+
+    @property
+    def seed_numbers(self) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + self.seeds))
+
+
+PRESETS: Mapping[Preset, Mapping[str, object]] = {
+    "authors": {
+        "sil.clip": 1.0,
+        "sil.value_weight": 0.005,
+        "sil.entropy_weight": 0.01,
+        "sil.average": "imitated",
+        "sil.max_neg_log_prob": 5.0,
+        "sil.keep": "positive",
+    },
+    "paper": {
+        "sil.clip": None,
+        "sil.value_weight": 0.01,
+        "sil.entropy_weight": 0.0,
+        "sil.average": "batch",
+        "sil.max_neg_log_prob": None,
+        "sil.keep": "all",
+    },
+}
+
+PARTS = ("a2c", "sil", "exp")
+AGENTS: Mapping[str, str] = {
+    "a2c": "advantage actor-critic (Eq. 4-6)",
+    "a2c+exp": "A2C with a count-based exploration bonus",
+    "a2c+sil": "A2C with self-imitation (Algorithm 1)",
+    "a2c+sil+exp": "A2C with self-imitation and the exploration bonus",
+}
+
+
+def agent_parts(agent: str) -> tuple[str, ...]:
+    """`a2c+exp+sil` and `a2c+sil+exp` are the same agent; the base comes first."""
+    parts = agent.split("+")
+    ordered = "+".join(sorted(set(parts), key=lambda part: PARTS.index(part) if part in PARTS else len(PARTS)))
+    if ordered not in AGENTS or len(set(parts)) != len(parts):
+        raise unknown_name("agent", agent, AGENTS)
+    return tuple(ordered.split("+"))
+
+
+def resolve(env: str, preset: Preset, overrides: Mapping[str, object] | None = None) -> TrainConfig:
+    """Defaults, over them the environment's, over them the preset's, over them `overrides` (dotted names)."""
+    entry = catalogue.find(env)
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    config = TrainConfig(env=entry.name, preset=preset)
+    for layer in (entry.defaults, PRESETS[preset], entry.preset_defaults.get(preset, {}), overrides or {}):
+        config = override(config, layer)
+    return config
+
+
+def override(config: Any, changes: Mapping[str, object]) -> Any:
+    """A copy of the dataclass in which each dotted name has its new value."""
+    for name, value in changes.items():
+        head, _, rest = name.partition(".")
+        if head not in {f.name for f in dataclasses.fields(config)}:
+            raise unknown_name("setting", name, flatten(TrainConfig()))
+        if rest:
+            value = override(getattr(config, head), {rest: value})
+        config = dataclasses.replace(config, **{head: value})
+    return config
+
+
+def flatten(config: Any) -> dict[str, object]:
+    """The settings by their dotted names, in the order in which they are declared."""
+    flat: dict[str, object] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            flat.update({f"{f.name}.{name}": inner for name, inner in flatten(value).items()})
+        else:
+            flat[f.name] = value
+    return flat
+
+
+def to_json(config: TrainConfig) -> dict[str, object]:
+    return {"version": VERSION, **dataclasses.asdict(config)}
+
+
+def from_json(data: object, source: str) -> TrainConfig:
+    """The config that `to_json` wrote; `source` names the file in an error."""
+    if not isinstance(data, dict) or "version" not in data:
+        raise UsageError(f"{source}: not the config of a run")
+    if data["version"] != VERSION:
+        raise bad_value(f"{source}: version", data["version"], f"this release reads version {VERSION}")
+    config = TrainConfig()
+    settings = {name: value for name, value in data.items() if name != "version"}
+    dotted: dict[str, object] = {}
+    for name, value in settings.items():
+        dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
+    if missing := set(flatten(config)) ^ set(dotted):
+        raise UsageError(f"{source}: settings missing or unknown: {', '.join(sorted(missing))}")
+    return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
+
+
+def _whole(at_least: int) -> tuple[Callable[[Any], bool], str]:
+    return (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and at_least <= v < 2**63,
+        f"a whole number of {at_least} or more",
+    )
+
+
+def _real(low: float, high: float = math.inf, *, above: bool = False) -> tuple[Callable[[Any], bool], str]:
+    text = f"a finite number {'above' if above else 'of'} {low:g}{' or more' if not above else ''}"
+    text += "" if high == math.inf else f" and at most {high:g}"
+
+    def allowed(v: Any) -> bool:
+        number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        return number and (low < v if above else low <= v) and v <= high
+
+    return allowed, text
+
+
+def _one_of(*choices: object) -> tuple[Callable[[Any], bool], str]:
+    return lambda v: v in choices, f"one of {', '.join(map(str, choices))}"
+
+
+def _or_none(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
+    return lambda v: v is None or rule[0](v), f"{rule[1]}, or None"
+
+
+def _layers(v: Any) -> bool:
+    return isinstance(v, tuple) and len(v) > 0 and all(_whole(1)[0](units) for units in v)
+
+
+_TRUTH = _one_of(True, False)
+RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "preset": _one_of("authors", "paper"),
+    "steps": _whole(1),
+    "seeds": _whole(1),
+    "seed": (lambda v: _whole(0)[0](v) and v < 2**32, "a whole number from 0 to 4294967295"),
+    "out": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a path, or None"),
+    "envs": _whole(1),
+    "rollout": _whole(1),
+    "time_limit": _one_of("bootstrap", "terminal"),
+    "log_every": _whole(1),
+    "checkpoint_seconds": _real(0),
+    "checkpoints_kept": _whole(1),
+    "deterministic": _TRUTH,
+    "network.hidden": (_layers, "one or more whole numbers of 1 or more"),
+    "network.shared": _TRUTH,
+    "optimiser.learning_rate": _real(0, above=True),
+    "optimiser.decay": _real(0, 1),
+    "optimiser.epsilon": _real(0, above=True),
+    "optimiser.max_gradient_norm": _real(0, above=True),
+    "a2c.discount": _real(0, 1),
+    "a2c.entropy_weight": _real(0),
+    "a2c.value_weight": _real(0),
+    "sil.updates": _whole(1),
+    "sil.batch": _whole(1),
+    "sil.weight": _real(0),
+    "sil.discount": _real(0, 1),
+    "sil.clip": _or_none(_real(0, above=True)),
+    "sil.value_weight": _real(0),
+    "sil.entropy_weight": _real(0),
+    "sil.average": _one_of("batch", "imitated"),
+    "sil.min_imitated": _whole(1),
+    "sil.max_neg_log_prob": _or_none(_real(0, above=True)),
+    "sil.keep": _one_of("all", "positive"),
+    "sil.capacity": _whole(1),
+    "sil.room": _or_none(_whole(1)),
+    "sil.start_after": _whole(0),
+    "sil.priority_exponent": _real(0),
+    "sil.bias_correction": _real(0),
+    "exp.scale": _real(0),
+}
+
+
+def validate(config: TrainConfig) -> TrainConfig:
+    """The config itself, with the agent's name in its canonical order, or a `UsageError` that names the first fault."""
+    catalogue.find(config.env)
+    config = dataclasses.replace(config, agent="+".join(agent_parts(config.agent)))
+    for name, value in flatten(config).items():
+        allowed, text = RULES.get(name, (lambda _: True, ""))
+        if not allowed(value):
+            raise bad_value(name, value, f"allowed: {text}")
+    if config.sil.batch > config.sil.capacity:
+        raise bad_value("sil.batch", config.sil.batch, f"at most sil.capacity = {config.sil.capacity}")
+    if config.sil.start_after >= config.sil.capacity:
+        raise bad_value("sil.start_after", config.sil.start_after, f"less than sil.capacity = {config.sil.capacity}")
+    if config.seed + config.seeds > 2**32:
+        raise bad_value("seeds", config.seeds, f"seed + seeds at most 2**32, with seed = {config.seed}")
+    return config
+
+
+def refuse_unread(config: TrainConfig, defaults: TrainConfig) -> None:
+    """A setting of a part that the agent does not have would be ignored in silence: say so instead."""
+    parts = agent_parts(config.agent)
+    before = flatten(defaults)
+    for name, value in flatten(config).items():
+        part = name.partition(".")[0]
+        if part in PARTS and part not in parts and value != before[name]:
+            raise bad_value(name, value, f"agent {config.agent!r} has no part {part!r} that would read it")

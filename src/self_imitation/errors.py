@@ -1,0 +1,24 @@
+"""The one error that is the user's to mend: a field, its value, and what is allowed."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(ValueError):
+    """Bad input, told in one line. The command line prints it and exits with status 2."""
+
+
+class NonFiniteError(RuntimeError):
+    """A loss became NaN or infinite; the run stopped, its last good checkpoint is kept."""
+
+
+def bad_value(field: str, value: object, allowed: str) -> UsageError:
+    return UsageError(f"{field}: {value!r} is not allowed; {allowed}")
+
+
+def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
+    """Names the nearest known name, since most unknown names are misspelt ones."""
+    names = sorted(known)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return UsageError(f"{field}: {name!r} is unknown; {hint}Known: {', '.join(names)}")

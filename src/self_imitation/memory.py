@@ -1,0 +1,249 @@
+"""The memory of Algorithm 1: finished episodes with their returns, drawn in proportion to how much they beat V.
+
+Two parts. `Recent` is a ring of the latest rollouts, the room in which episodes wait until they end. `Memory` is the
+ring of finished steps with a tree of priorities over it: what is in it can be drawn, and the oldest step leaves first.
+An episode moves from one to the other when it ends, at a cost in proportion to its length; one that is not kept never
+touches the memory.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+
+from self_imitation import priority_tree
+from self_imitation.config import SelfImitationConfig
+from self_imitation.priority_tree import PriorityTree
+from self_imitation.returns import discounted_returns
+from self_imitation.types import Rollout
+
+MIN_PRIORITY = 1e-6
+"""Floor of a priority (authors' code): what was once not worth imitating may become so."""
+
+CHUNK = 64
+"""Steps of an episode that are moved into the memory at a time."""
+
+
+class Recent(eqx.Module):
+    """The latest steps of each environment, in whole rollouts, and how far its unfinished episode has come."""
+
+    observation: Shaped[Array, "ring N ..."]
+    action: Shaped[Array, "ring N ..."]
+    reward: Float[Array, "ring N"]
+    position: Int[Array, ""]
+    """Where the next rollout is written."""
+    length: Int[Array, " N"]
+    """Steps that are kept of the unfinished episode."""
+    rewarded: Bool[Array, " N"]
+    """Whether the unfinished episode had a reward above 0."""
+    room: int = eqx.field(static=True)
+    """Steps that an unfinished episode keeps, its latest ones."""
+
+
+class Memory(eqx.Module):
+    """Finished steps; slots 0 ... size-1 are filled and can be drawn, `head` is the next to be written."""
+
+    observation: Shaped[Array, "capacity ..."]
+    action: Shaped[Array, "capacity ..."]
+    returns: Float[Array, " capacity"]
+    tree: PriorityTree
+    head: Int[Array, ""]
+    size: Int[Array, ""]
+    largest_priority: Float[Array, ""]
+    recent: Recent
+
+
+class Batch(eqx.Module):
+    """Items drawn from the memory."""
+
+    slot: Int[Array, " batch"]
+    observation: Shaped[Array, "batch ..."]
+    action: Shaped[Array, "batch ..."]
+    returns: Float[Array, " batch"]
+    weight: Float[Array, " batch"]
+    """Importance weight (p / p_min)^-bias_correction; 0 marks a place that nothing fills."""
+
+
+def create(rollout: PyTree, config: SelfImitationConfig, room: int) -> Memory:
+    """An empty memory for rollouts of the shapes and types of this one (arrays or `jax.ShapeDtypeStruct`s).
+
+    `room` is how many of its latest steps an unfinished episode keeps; `config.room` goes before it.
+    """
+    steps, environments = rollout.reward.shape
+    room = min(config.room or room, config.capacity)
+    ring = steps * (-(-room // steps) + 1)  # whole rollouts, and one more that arrives while others still wait
+
+    def empty(like: PyTree, length: int) -> Array:
+        return jnp.zeros((length, *like.shape[2:]), like.dtype)
+
+    def empty_ring(like: PyTree) -> Array:
+        return jnp.zeros((ring, *like.shape[1:]), like.dtype)
+
+    return Memory(
+        observation=empty(rollout.observation, config.capacity),
+        action=empty(rollout.action, config.capacity),
+        returns=jnp.zeros(config.capacity),
+        tree=priority_tree.create(config.capacity),
+        head=jnp.int32(0),
+        size=jnp.int32(0),
+        largest_priority=jnp.float32(1.0),
+        recent=Recent(
+            observation=empty_ring(rollout.observation),
+            action=empty_ring(rollout.action),
+            reward=empty_ring(rollout.reward),
+            position=jnp.int32(0),
+            length=jnp.zeros(environments, jnp.int32),
+            rewarded=jnp.zeros(environments, bool),
+            room=room,
+        ),
+    )
+
+
+def remember(memory: Memory, rollout: Rollout, config: SelfImitationConfig) -> Memory:
+    """Take in a rollout; the episodes that ended in it join the memory with their returns, in the order they ended."""
+    recent, finished = _take_in(memory.recent, rollout, config)
+    memory = eqx.tree_at(lambda m: m.recent, memory, recent)
+    return _store(memory, finished, config)
+
+
+def draw(memory: Memory, uniform: Float[Array, " batch"], config: SelfImitationConfig) -> Batch:
+    """For each number in [0, 1) one item, by priority.
+
+    With fewer items stored than asked for, only as many places count; with `start_after` or fewer, none.
+    """
+    slot, weight = priority_tree.draw(memory.tree, uniform)
+    slot = jnp.clip(slot, 0, jnp.maximum(memory.size - 1, 0))
+    filled = (jnp.arange(uniform.shape[0]) < memory.size) & (memory.size > config.start_after)
+    correction = (weight / memory.tree.minimum) ** -config.bias_correction
+    return Batch(
+        slot=slot,
+        observation=memory.observation[slot],
+        action=memory.action[slot],
+        returns=memory.returns[slot],
+        weight=jnp.where(filled, correction, 0.0),
+    )
+
+
+def reprioritise(
+    memory: Memory, batch: Batch, advantage: Float[Array, " batch"], config: SelfImitationConfig
+) -> Memory:
+    """The drawn items' priorities become their present (R - V)+, not below the floor."""
+    filled = batch.weight > 0
+    priority = jnp.maximum(advantage, MIN_PRIORITY)
+    tree = priority_tree.update(memory.tree, batch.slot, priority**config.priority_exponent, filled)
+    largest = jnp.maximum(memory.largest_priority, jnp.max(jnp.where(filled, priority, 0.0)))
+    return eqx.tree_at(lambda m: (m.tree, m.largest_priority), memory, (tree, largest))
+
+
+class _Finished(eqx.Module):
+    """The episodes that ended in a rollout and are kept: one place for every step at which one could end."""
+
+    length: Int[Array, " places"]
+    """Steps to move; 0 where no episode ended, or one that is not kept."""
+    last_row: Int[Array, " places"]
+    """Row of the recent ring that holds the episode's last step."""
+    environment: Int[Array, " places"]
+
+
+def _take_in(recent: Recent, rollout: Rollout, config: SelfImitationConfig) -> tuple[Recent, _Finished]:
+    steps, environments = rollout.reward.shape
+    ring = recent.reward.shape[0]
+
+    def follow(so_far: tuple, step: tuple) -> tuple[tuple, tuple]:
+        length, rewarded = so_far
+        reward, ended = step
+        length, rewarded = jnp.minimum(length + 1, recent.room), rewarded | (reward > 0)
+        return (jnp.where(ended, 0, length), rewarded & ~ended), (length, rewarded)
+
+    (length, rewarded), (lengths, any_reward) = jax.lax.scan(
+        follow, (recent.length, recent.rewarded), (rollout.reward, rollout.ended)
+    )
+    kept = rollout.ended & any_reward if config.keep == "positive" else rollout.ended
+    rows = recent.position + jnp.arange(steps)
+    finished = _Finished(
+        length=jnp.where(kept, lengths, 0).reshape(-1),
+        last_row=jnp.repeat(rows, environments),
+        environment=jnp.tile(jnp.arange(environments), steps),
+    )
+
+    def write(ring: Array, block: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(ring, block, recent.position, axis=0)
+
+    return (
+        Recent(
+            observation=write(recent.observation, rollout.observation),
+            action=write(recent.action, rollout.action),
+            reward=write(recent.reward, rollout.reward),
+            position=(recent.position + steps) % ring,
+            length=length,
+            rewarded=rewarded,
+            room=recent.room,
+        ),
+        finished,
+    )
+
+
+class _Move(eqx.Module):
+    memory: Memory
+    following: Float[Array, ""]
+    """Return of the step after the present chunk, 0 at an episode's end."""
+
+
+def _store(memory: Memory, finished: _Finished, config: SelfImitationConfig) -> Memory:
+    """Move finished episodes into the memory, chunk by chunk, each episode from its last step to its first."""
+    capacity = memory.returns.shape[0]
+    ring = memory.recent.reward.shape[0]
+    chunks = -(-finished.length // CHUNK)
+    chunks_done = jnp.cumsum(chunks)
+    steps_done = jnp.cumsum(finished.length)
+
+    def move(number: Int[Array, ""], so_far: _Move) -> _Move:
+        memory, recent = so_far.memory, so_far.memory.recent
+        place = jnp.searchsorted(chunks_done, number, side="right")
+        within = number - (chunks_done[place] - chunks[place])
+        length = finished.length[place]
+        from_end = within * CHUNK + jnp.arange(CHUNK)
+        # Seeds that share one loop make as many turns as the busiest of them: the others' idle turns change nothing.
+        exists = (from_end < length) & (number < chunks_done[-1])
+
+        row = (finished.last_row[place] - from_end) % ring
+        environment = finished.environment[place]
+        reward = jnp.where(exists, recent.reward[row, environment], 0.0)
+        following = jnp.where(within == 0, 0.0, so_far.following)
+        returns = discounted_returns(reward, following, config.discount)
+
+        slot = (memory.head + steps_done[place] - 1 - from_end) % capacity
+        target = jnp.where(exists, slot, capacity)  # out of range: dropped
+        weight = jnp.full(CHUNK, memory.largest_priority**config.priority_exponent)
+        memory = eqx.tree_at(
+            lambda m: (m.observation, m.action, m.returns, m.tree),
+            memory,
+            (
+                memory.observation.at[target].set(recent.observation[row, environment], mode="drop"),
+                memory.action.at[target].set(recent.action[row, environment], mode="drop"),
+                memory.returns.at[target].set(returns, mode="drop"),
+                priority_tree.update(memory.tree, slot, weight, exists),
+            ),
+        )
+        return _Move(memory, returns[-1])
+
+    turns = _most_over_seeds(chunks_done[-1])
+    memory = jax.lax.fori_loop(0, turns, move, _Move(memory, jnp.float32(0.0))).memory
+    head = (memory.head + steps_done[-1]) % capacity
+    size = jnp.minimum(memory.size + steps_done[-1], capacity)
+    return eqx.tree_at(lambda m: (m.head, m.size), memory, (head, size))
+
+
+@jax.custom_batching.custom_vmap
+def _most_over_seeds(count: Int[Array, ""]) -> Int[Array, ""]:
+    """The count itself; under `vmap` the largest of the batch.
+
+    A loop whose number of turns differs over the batch would, at every turn, copy the whole memory to put back the
+    members that are done. With one number of turns for all, nothing is copied.
+    """
+    return count
+
+
+@_most_over_seeds.def_vmap
+def _(axis_size: int, in_batched: list[bool], count: Int[Array, " seeds"]) -> tuple[Int[Array, ""], bool]:
+    return _most_over_seeds(jnp.max(count)), False

@@ -1,0 +1,90 @@
+"""Learning curves: the mean over seeds with its confidence band."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from self_imitation.report import statistics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AGENT_COLOURS = {"a2c": "#7f7f7f", "a2c+exp": "#d98c1f", "a2c+sil": "#2c6fbb", "a2c+sil+exp": "#b3303a"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean return of each seed at each logging point; NaN where no episode ended since the last one."""
+
+    label: str
+    env: str
+    steps: np.ndarray
+    returns: np.ndarray
+    """[points, seeds]"""
+
+
+def from_rows(label: str, env: str, rows: Sequence[dict[str, float]]) -> Curve:
+    steps = sorted({int(row["step"]) for row in rows})
+    seeds = sorted({int(row["seed"]) for row in rows})
+    returns = np.full((len(steps), len(seeds)), math.nan)
+    for row in rows:
+        returns[steps.index(int(row["step"])), seeds.index(int(row["seed"]))] = row["return_mean"]
+    return Curve(label, env, np.array(steps), returns)
+
+
+def draw(curves: Sequence[Curve], path: Path, title: str = "") -> None:
+    """One panel per environment, one line per curve, saved as a picture."""
+    pyplot = _pyplot()
+    environments = list(dict.fromkeys(curve.env for curve in curves))
+    figure, axes = pyplot.subplots(
+        1, len(environments), figsize=(5.6 * len(environments), 3.8), squeeze=False, layout="constrained"
+    )
+    for axis, env in zip(axes[0], environments, strict=True):
+        for curve in curves:
+            if curve.env == env:
+                _draw_one(axis, curve)
+        axis.set_title(title or env)
+        axis.set_xlabel("environment steps per seed")
+        axis.set_ylabel("return, mean over seeds")
+        axis.xaxis.set_major_formatter(_step_label)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(frameon=False, loc="best")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def _draw_one(axis: "Axes", curve: Curve) -> None:
+    points = [(step, row[np.isfinite(row)]) for step, row in zip(curve.steps, curve.returns, strict=True)]
+    points = [(step, row) for step, row in points if len(row)]
+    if not points:
+        return
+    steps = [step for step, _ in points]
+    band = np.array([statistics.mean_interval(row) for _, row in points])
+    seeds = curve.returns.shape[1]
+    label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
+    means = [row.mean() for _, row in points]
+    marker = "." if len(points) == 1 else ""
+    (line,) = axis.plot(steps, means, label=label, color=AGENT_COLOURS.get(curve.label), marker=marker)
+    axis.fill_between(steps, band[:, 0], band[:, 1], alpha=0.2, color=line.get_color(), linewidth=0)
+
+
+def _step_label(step: float, _: int) -> str:
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if step >= size:
+            return f"{step / size:g}{unit}"
+    return f"{step:g}"
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

@@ -1,0 +1,25 @@
+"""Intervals, so that a figure never stands alone."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+RESAMPLES = 2000
+
+
+def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean. The resampling is seeded: the same values give the same interval."""
+    sample = np.asarray(values, float)
+    chosen = np.random.default_rng(0).integers(0, len(sample), (RESAMPLES, len(sample)))
+    low, high = np.quantile(sample[chosen].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def fraction_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's 95 % interval of a fraction; it stays sensible at 0 and at 1."""
+    share = successes / trials
+    centre = share + z**2 / (2 * trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    scale = 1 + z**2 / trials
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
