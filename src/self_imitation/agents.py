@@ -1,7 +1,8 @@
 """From a configuration to an agent and the state that it begins in."""
 
 import jax
-from jaxtyping import PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import Array, Int, PyTree
 
 from self_imitation import collection, optimisation
 from self_imitation import memory as episodic_memory
@@ -30,15 +31,14 @@ def build(config: TrainConfig, environment: Environment | None = None) -> Agent:
     )
 
 
-def initial_params(config: TrainConfig, agent: Agent, key: PRNGKeyArray) -> Params:
-    return MLP(agent.environment.spec, config.network, key)
+def initial_params(config: TrainConfig, agent: Agent, seed: int) -> Params:
+    return MLP(agent.environment.spec, config.network, np.random.default_rng(seed))
 
 
-def begin(config: TrainConfig, agent: Agent, seed: int) -> State:
-    """How seed `seed` starts. Not under `jit`: orthogonal initialisation may hang there (JAX 0.10 on a CPU)."""
-    key, key_params, key_acting = jax.random.split(jax.random.key(seed), 3)
-    params = initial_params(config, agent, key_params)
-    acting = collection.begin(agent.environment, config.envs, key_acting)
+def begin(agent: Agent, params: Params, seed: Int[Array, ""]) -> State:
+    """How a seed starts, with these parameters. Can be traced: with the seeds as an axis, or for its shapes alone."""
+    key, key_acting = jax.random.split(jax.random.key(seed))
+    acting = collection.begin(agent.environment, agent.environments, key_acting)
     memory = None
     if agent.imitation is not None:
         room = agent.environment.spec.max_episode_steps

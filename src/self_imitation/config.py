@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -107,7 +107,7 @@ class CountConfig:
 class TrainConfig:
     """A run: what is trained, on what, for how long, and every hyperparameter."""
 
-    env: tyro.conf.Positional[str] = "key-door-treasure"
+    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")] = "key-door-treasure"
     """The environment, by the name that `sil list` shows."""
     agent: str = "a2c+sil"
     """What the agent is made of: a2c, a2c+exp, a2c+sil or a2c+sil+exp."""

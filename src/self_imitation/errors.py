@@ -19,6 +19,6 @@ def bad_value(field: str, value: object, allowed: str) -> UsageError:
 def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
     """Names the nearest known name, since most unknown names are misspelt ones."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return UsageError(f"{field}: {name!r} is unknown; {hint}Known: {', '.join(names)}")

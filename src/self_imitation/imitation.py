@@ -80,7 +80,7 @@ def imitate(
     def update(so_far: tuple[Learner, Memory], uniform: Float[Array, " batch"]) -> tuple:
         learner, memory = so_far
         batch = episodic_memory.draw(memory, uniform, config)
-        gradient, (advantage, metrics) = jax.grad(_loss_of_batch, has_aux=True)(
+        gradient, (advantage, metrics) = jax.grad(loss_of_batch, has_aux=True)(
             learner.params, actor_critic, batch, config
         )
         learner = optimisation.descend(optimiser, learner, gradient)
@@ -93,9 +93,10 @@ def imitate(
     return learner, memory, jax.tree.map(jnp.mean, metrics)
 
 
-def _loss_of_batch(
+def loss_of_batch(
     params: Params, actor_critic: ActorCritic, batch: Batch, config: SelfImitationConfig
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " batch"], Metrics]]:
+    """Eq. 1 for a batch from the memory."""
     distribution, value = actor_critic(params, batch.observation)
     log_prob, entropy = distribution.log_prob(batch.action), distribution.entropy()
     return self_imitation_loss(log_prob, entropy, value, batch.returns, batch.weight, config)

@@ -1,5 +1,6 @@
 """Learning curves: the mean over seeds with its confidence band."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ def from_rows(label: str, env: str, rows: Sequence[dict[str, float]]) -> Curve:
     for row in rows:
         returns[steps.index(int(row["step"])), seeds.index(int(row["seed"]))] = row["return_mean"]
     return Curve(label, env, np.array(steps), returns)
+
+
+def relabel(curve: Curve, label: str) -> Curve:
+    return dataclasses.replace(curve, label=label)
 
 
 def draw(curves: Sequence[Curve], path: Path, title: str = "") -> None:

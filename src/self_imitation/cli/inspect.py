@@ -1,0 +1,171 @@
+"""`sil evaluate`, `sil play`, `sil plot` and `sil list`: looking at what is there."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from self_imitation import devices
+from self_imitation.cli.parse import parse
+from self_imitation.config import AGENTS
+from self_imitation.environments import catalogue
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.runs import directory, files
+
+if TYPE_CHECKING:
+    from self_imitation.runs.run import Evaluation, Run
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Directory of the run."""
+    episodes: int = 100
+    """Fresh episodes for each seed."""
+    greedy: bool = False
+    """Take the most likely action instead of sampling as in training."""
+    key: int = 0
+    """Seed of the evaluation's own random numbers."""
+    json: str | None = None
+    """Write the figures to this file too."""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Directory of the run."""
+    seed: int | None = None
+    """Whose policy plays. None: the seed with the highest mean return."""
+    greedy: bool = False
+    """Take the most likely action instead of sampling as in training."""
+    key: int = 0
+    """Seed of the episode's own random numbers."""
+    out: str | None = None
+    """The animated GIF. None: play.gif in the run's directory."""
+
+
+@dataclass(frozen=True)
+class PlotArguments:
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
+    """Directories of runs; those of the same environment share a panel."""
+    out: str = "curves.png"
+    """The picture."""
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Play fresh episodes with every seed's policy and tell how well it did."""
+    given = parse(EvaluateArguments, "evaluate", arguments, summary=evaluate.__doc__ or "")
+    _require_count("episodes", given.episodes, 1)
+    _require_count("key", given.key, 0)
+    run = _load(given.run)
+    result = run.evaluate(given.episodes, given.greedy, given.key)
+    for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
+        print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
+    low, high = result.interval
+    how = "greedy" if given.greedy else "sampled"
+    interval = f", 95 % interval over seeds {low:.3f} to {high:.3f}" if len(result.seeds) > 1 else ""
+    print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} episodes a seed)")
+    if given.json:
+        _write_json(given.json, result)
+    return 0
+
+
+def play(arguments: Sequence[str]) -> int:
+    """Watch an episode: an animated GIF, and the way as text."""
+    given = parse(PlayArguments, "play", arguments, summary=play.__doc__ or "")
+    _require_count("key", given.key, 0)
+    run = _load(given.run)
+    seed = run.best_seed() if given.seed is None else given.seed
+    episode = run.play(seed, given.greedy, given.key)
+    from self_imitation.report import animation
+
+    path = Path(given.out) if given.out else run.path / "play.gif"
+    if path.suffix.lower() != ".gif":
+        raise bad_value("out", given.out, "allowed: a file name that ends in .gif")
+    try:
+        animation.save_gif(episode, path, f"{run.config.agent}, seed {seed}")
+    except OSError as error:
+        raise files.explain(error, path) from None
+    print(animation.to_text(episode))
+    print(f"Animation: {path}")
+    return 0
+
+
+def plot(arguments: Sequence[str]) -> int:
+    """Draw the learning curves of one or more runs, with 95 % confidence bands."""
+    given = parse(PlotArguments, "plot", arguments, summary=plot.__doc__ or "")
+    if not given.runs:
+        raise UsageError("runs: none given; allowed: one or more directories of runs")
+    from self_imitation.report import curves
+    from self_imitation.runs import metrics
+
+    drawn = []
+    for path in given.runs:
+        run = directory.open_run(path)
+        rows = metrics.read(run.path)
+        if not rows:
+            raise bad_value("runs", path, "it has no row of metrics yet")
+        config = run.config()
+        drawn.append(curves.from_rows(config.agent, config.env, rows))
+    if Path(given.out).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise bad_value("out", given.out, "allowed: a file name that ends in .png, .pdf or .svg")
+    labels = [curve.label for curve in drawn]
+    if len(set(zip(labels, (curve.env for curve in drawn), strict=True))) < len(drawn):
+        drawn = [
+            curves.relabel(curve, f"{curve.label}, {Path(path).name}")
+            for curve, path in zip(drawn, given.runs, strict=True)
+        ]
+    try:
+        curves.draw(drawn, Path(given.out))
+    except OSError as error:
+        raise files.explain(error, Path(given.out)) from None
+    print(f"Curves: {given.out}")
+    return 0
+
+
+def list_names(arguments: Sequence[str]) -> int:
+    """The environments and agents, one line each."""
+
+    @dataclass(frozen=True)
+    class ListArguments:
+        pass
+
+    parse(ListArguments, "list", arguments, summary=list_names.__doc__ or "")
+    width = max(map(len, (*catalogue.ENTRIES, *AGENTS)))
+    print("Environments")
+    for entry in catalogue.ENTRIES.values():
+        print(f"  {entry.name:{width}}  {entry.summary}")
+    print("Agents")
+    for name, summary in AGENTS.items():
+        print(f"  {name:{width}}  {summary}")
+    return 0
+
+
+def _load(path: str) -> "Run":
+    devices.prepare(directory.open_run(path).config())
+    from self_imitation.runs import run as runs
+
+    return runs.load(path, warn=print)
+
+
+def _require_count(field: str, value: int, least: int) -> None:
+    if value < least:
+        raise bad_value(field, value, f"allowed: a whole number of {least} or more")
+
+
+def _write_json(path: str, result: "Evaluation") -> None:
+    data = {
+        "return_mean": result.mean,
+        "return_interval_95": list(result.interval),
+        "seeds": [
+            {"seed": seed, "return_mean": float(returns.mean()), "returns": returns.tolist()}
+            for seed, returns in zip(result.seeds, result.returns, strict=True)
+        ],
+    }
+    try:
+        files.write_atomically(Path(path), json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise files.explain(error, Path(path)) from None

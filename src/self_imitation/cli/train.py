@@ -1,0 +1,99 @@
+"""`sil train` and `sil resume`."""
+
+import dataclasses
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import tyro
+
+from self_imitation import config as configuration
+from self_imitation import devices
+from self_imitation.cli.parse import parse
+from self_imitation.config import TrainConfig
+from self_imitation.runs import directory
+
+if TYPE_CHECKING:
+    from self_imitation.cli.progress import Bar, Lines
+    from self_imitation.runs.run import Run
+    from self_imitation.runs.training import Listener
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Directory of the run."""
+    steps: int | None = None
+    """New total of environment steps of each seed. None: what the run was begun with."""
+
+
+def read_config(arguments: Sequence[str]) -> TrainConfig:
+    """The flags, over the preset's and the environment's defaults.
+
+    Those depend on the flags themselves, so the line is read twice: once to learn environment and preset, then with
+    the defaults that they bring, which is also what the help shows.
+    """
+    without_help = [argument for argument in arguments if argument not in ("-h", "--help")]
+    named = parse(TrainConfig, "train", without_help)
+    defaults = configuration.resolve(named.env, named.preset)
+    defaults = dataclasses.replace(defaults, agent=named.agent)
+    config = parse(TrainConfig, "train", arguments, defaults, train.__doc__ or "")
+    config = configuration.validate(config)
+    configuration.refuse_unread(config, defaults)
+    return config
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train an agent. Defaults are those of the environment and the preset that are named on the same line."""
+    config = read_config(arguments)
+    devices.prepare(config)
+    from self_imitation.runs import run as runs
+
+    return _watch(lambda listener, stop: runs.start(config, listener, stop))
+
+
+def resume(arguments: Sequence[str]) -> int:
+    """Go on with a run as if nothing had happened."""
+    given = parse(ResumeArguments, "resume", arguments, summary=resume.__doc__ or "")
+    devices.prepare(directory.open_run(given.run).config())
+    from self_imitation.runs import run as runs
+
+    return _watch(lambda listener, stop: runs.resume(given.run, given.steps, listener, stop))
+
+
+def _watch(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -> int:
+    """Train with progress shown, then say what is where."""
+    from self_imitation.cli import progress
+
+    (run, finished), status = heeding_signals(go, progress.listener)
+    if finished:
+        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {run.path}")
+        return 0
+    print(f"Stopped; all is saved. Go on with: sil resume {run.path}")
+    return status
+
+
+def heeding_signals(go: Callable[..., T], make_listener: Callable[[], "Bar | Lines"]) -> tuple[T, int]:
+    """What `go(listener, stop)` gives, and the exit status of the signal that stopped it, if one did.
+
+    The first Ctrl-C (or SIGTERM) asks for a checkpoint and an orderly end; a second one ends at once.
+    """
+    received: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    listener = make_listener()
+    try:
+        result = go(listener, lambda: bool(received))
+    finally:
+        listener.close()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return result, 128 + received[0] if received else 0

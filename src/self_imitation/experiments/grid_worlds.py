@@ -1,0 +1,152 @@
+"""The paper's grid-world figure (figure 2): four agents on Key-Door-Treasure, with and without apples."""
+
+import csv
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from self_imitation.config import AGENTS, TrainConfig, resolve, validate
+from self_imitation.report import curves, statistics
+from self_imitation.report.curves import Curve
+from self_imitation.runs import files
+from self_imitation.runs import run as runs
+from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.training import Listener
+
+BEST_RETURN = {"key-door-treasure": 7.0, "apple-key-door-treasure": 9.0}
+SOLVED = 0.95
+"""A seed counts as solved when its mean return over the last row is at least this share of the best return."""
+
+WHAT_THE_PAPER_SHOWS = {
+    "key-door-treasure": "all four learn; A2C+SIL and A2C+SIL+EXP fastest, A2C slowest (figure 2, top)",
+    "apple-key-door-treasure": "only A2C+SIL+EXP collects everything; the others stay with the two apples (bottom)",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int = 2_000_000
+    seeds: int = 16
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the table."""
+
+    env: str
+    agent: str
+    final_mean: float
+    final_low: float
+    final_high: float
+    solved: int
+    seeds: int
+    solved_low: float
+    solved_high: float
+    steps_to_solve: float
+    """Where the mean over seeds first reached the solved level; NaN if it never did."""
+    seconds: float
+
+
+def run_all(settings: Settings, folder: Path, listener: Listener, stop: Callable[[], bool]) -> bool:
+    """Train what is not trained yet; a run that was interrupted goes on. False if `stop` cut it short."""
+    for config in configs(settings, folder):
+        run = RunDirectory(Path(str(config.out)))
+        if run.config_file.exists():
+            _, finished = runs.resume(run.path, settings.steps, listener, stop)
+        else:
+            _, finished = runs.start(config, listener, stop)
+        if not finished:
+            return False
+    return True
+
+
+def configs(settings: Settings, folder: Path) -> list[TrainConfig]:
+    shared = dataclasses.asdict(settings)
+    return [
+        validate(resolve(env, "authors", {"agent": agent, "out": str(folder / f"{env}_{agent}"), **shared}))
+        for env in BEST_RETURN
+        for agent in AGENTS
+    ]
+
+
+def report(settings: Settings, folder: Path, out: Path, command: str, device: str) -> list[Line]:
+    """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
+    loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
+    drawn = [run.curve for run in loaded]
+    lines = [_line(run.curve, float(run.metrics()[-1]["seconds"])) for run in loaded]
+    out.mkdir(parents=True, exist_ok=True)
+    _write_curves(out / "curves.csv", drawn)
+    _write_table(out / "table.csv", lines)
+    curves.draw(drawn, out / "figure.png")
+    files.write_atomically(out / "README.md", _page(lines, settings, command, device))
+    return lines
+
+
+def _line(curve: Curve, seconds: float) -> Line:
+    final = curve.returns[-1]
+    level = SOLVED * BEST_RETURN[curve.env]
+    solved = int((final >= level).sum())
+    reached = np.flatnonzero(np.nanmean(curve.returns, axis=1) >= level)
+    first = float(curve.steps[reached[0]]) if len(reached) else math.nan
+    interval = statistics.mean_interval(final)
+    share = statistics.fraction_interval(solved, len(final))
+    return Line(curve.env, curve.label, float(final.mean()), *interval, solved, len(final), *share, first, seconds)
+
+
+def _write_curves(path: Path, drawn: list[Curve]) -> None:
+    """Step by agent and seed; returns with the four digits that a mean over some hundred episodes carries."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        seeds = [f"seed_{i}" for i in range(max(curve.returns.shape[1] for curve in drawn))]
+        writer.writerow(["env", "agent", "step", *seeds])
+        for curve in drawn:
+            for step, returns in zip(curve.steps, curve.returns, strict=True):
+                writer.writerow([curve.env, curve.label, step, *(f"{value:.4g}" for value in returns)])
+
+
+def _write_table(path: Path, lines: list[Line]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in dataclasses.fields(Line)])
+        for line in lines:
+            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in dataclasses.astuple(line)])
+
+
+def table(lines: list[Line]) -> str:
+    """The lines as a Markdown table."""
+    rows = [
+        "| environment | agent | final return (95 %) | seeds that solve it (95 %) | mean at that level after |",
+        "|---|---|---|---|---|",
+    ]
+    for line in lines:
+        final = f"{line.final_mean:.2f} ({line.final_low:.2f} to {line.final_high:.2f})"
+        solved = f"{line.solved} of {line.seeds} ({line.solved_low:.0%} to {line.solved_high:.0%})"
+        first = f"{line.steps_to_solve:,.0f} steps" if math.isfinite(line.steps_to_solve) else "never"
+        rows.append(f"| {line.env} | {line.agent} | {final} | {solved} | {first} |")
+    return "\n".join(rows)
+
+
+def _page(lines: list[Line], settings: Settings, command: str, device: str) -> str:
+    seconds = sum(line.seconds for line in lines)
+    claims = "\n".join(f"- {env}: {claim}." for env, claim in WHAT_THE_PAPER_SHOWS.items())
+    return f"""# The grid worlds (paper, figure 2)
+
+![Learning curves](figure.png)
+
+{table(lines)}
+
+A seed solves a task when the mean return of its last {20_000:,} steps is at least {SOLVED:.0%} of the best possible
+return (7, and 9 with apples). Intervals: bootstrap over seeds for means, Wilson's for fractions.
+
+What the paper shows:
+{claims}
+
+Made by `{command}`: preset `authors`, seeds {settings.seed} to {settings.seed + settings.seeds - 1}, {settings.steps:,}
+steps each, on {device}, {seconds / 60:.0f} minutes of training in all. `curves.csv` holds the mean return of every seed
+at every logging point, `table.csv` the table.
+"""
