@@ -1,0 +1,158 @@
+"""Checkpoints: everything a run needs to go on, exactly. safetensors, which can run no code when loaded.
+
+checkpoints/STEP/policy.safetensors   what acting needs, all seeds
+checkpoints/STEP/state.safetensors    all the rest: optimiser, memory, unfinished episodes, counts, keys, environments
+checkpoints/STEP/meta.json            the host's counters, and a checksum of each file and of this one
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+from jaxtyping import PyTree
+
+from self_imitation.config import VERSION
+from self_imitation.errors import UsageError
+from self_imitation.runs import files
+from self_imitation.runs.program import Progress
+
+POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"
+PARAMS = "state.learner.params."
+
+
+class DamagedError(Exception):
+    """This checkpoint can't be used; the message says which file and why."""
+
+
+def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any], kept: int) -> Path:
+    """Write checkpoints/STEP beside the others under another name, then rename it; drop all but the latest `kept`."""
+    target = directory / str(step)
+    partial = directory / f"{files.PARTIAL}{step}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        arrays = _to_arrays(progress)
+        policy = {name: array for name, array in arrays.items() if name.startswith(PARAMS)}
+        rest = {name: array for name, array in arrays.items() if name not in policy}
+        for name, content in ((POLICY, policy), (STATE, rest)):
+            safetensors.numpy.save_file(content, partial / name)
+            files.sync_file(partial / name)
+        checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
+        meta = {"version": VERSION, "step": step, "counters": counters, "checksums": checksums}
+        files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
+        files.sync_directory(partial)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(partial, target)
+        files.sync_directory(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    for old in steps(directory)[:-kept]:
+        shutil.rmtree(directory / str(old))
+    return target
+
+
+def steps(directory: Path) -> list[int]:
+    """The steps at which there are checkpoints, oldest first."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdigit())
+
+
+def latest_first(directory: Path, warn: Callable[[str], None]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Checkpoints with a sound meta.json, the latest first; a damaged one is named and passed over."""
+    for step in reversed(steps(directory)):
+        path = directory / str(step)
+        try:
+            yield path, _read_meta(path)
+        except DamagedError as error:
+            warn(f"checkpoint {path} is damaged ({error}); trying the one before")
+
+
+def load_state(path: Path, meta: dict[str, Any], like: Progress) -> Progress:
+    """The whole state, as NumPy arrays in the structure of `like`."""
+    arrays = {**_read(path, POLICY, meta), **_read(path, STATE, meta)}
+    return _from_arrays(arrays, like, path)
+
+
+def load_params(path: Path, meta: dict[str, Any], like: Progress) -> PyTree:
+    """The policies of all seeds; the memory, however big, is not read."""
+    arrays = {name.removeprefix(PARAMS): array for name, array in _read(path, POLICY, meta).items()}
+    return _from_arrays(arrays, like.state.learner.params, path)
+
+
+def _names(tree: PyTree) -> list[str]:
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+
+
+def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
+    leaves = jax.tree.leaves(tree)
+    plain = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
+    arrays = jax.device_get(plain)
+    return {name: np.ascontiguousarray(array) for name, array in zip(_names(tree), arrays, strict=True)}
+
+
+def _from_arrays(arrays: dict[str, np.ndarray], like: PyTree, path: Path) -> PyTree:
+    leaves, structure = jax.tree.flatten(like)
+    names = _names(like)
+    if difference := sorted(set(names) ^ set(arrays)):
+        raise UsageError(f"checkpoint: {str(path)!r} belongs to another kind of run; differs in {difference[0]!r}")
+    found = []
+    for name, leaf in zip(names, leaves, strict=True):
+        array: Any = arrays[name]
+        if _is_key(leaf):
+            array = jax.random.wrap_key_data(jnp.asarray(array))
+        if array.shape != leaf.shape or array.dtype != leaf.dtype:
+            have, want = f"{array.dtype}{list(array.shape)}", f"{leaf.dtype}{list(leaf.shape)}"
+            raise UsageError(f"checkpoint: {str(path)!r} belongs to another kind of run; {name} is {have}, not {want}")
+        found.append(array)
+    return jax.tree.unflatten(structure, found)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
+    file = path / name
+    try:
+        if _checksum(file) != meta["checksums"].get(name):
+            raise DamagedError(f"{name}: checksum differs")
+        return safetensors.numpy.load_file(file)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise DamagedError(f"{name}: {error}") from None
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
+        checksum = meta.pop("checksum")
+    except OSError as error:
+        raise DamagedError(f"{META}: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise DamagedError(f"{META}: not what a checkpoint holds") from None
+    if checksum != _checksum_of(meta):
+        raise DamagedError(f"{META}: checksum differs")
+    if meta["version"] != VERSION:
+        raise UsageError(f"checkpoint: {str(path)!r} has version {meta['version']}; this release reads {VERSION}")
+    return meta
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum_of(meta: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,96 @@
+"""A run's directory: what lies where, how one is made, how one is recognised. No JAX is imported here."""
+
+import dataclasses
+import datetime
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from self_imitation import config as configuration
+from self_imitation.config import TrainConfig
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.runs import files
+
+CONFIG, SUMMARY, CURVE, CHECKPOINTS = "config.json", "summary.json", "curve.png", "checkpoints"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def summary(self) -> Path:
+        return self.path / SUMMARY
+
+    @property
+    def curve(self) -> Path:
+        return self.path / CURVE
+
+    def config(self) -> TrainConfig:
+        try:
+            data = json.loads(self.config_file.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            raise UsageError(f"run: {str(self.config_file)!r} is damaged; it is not readable JSON") from None
+        return configuration.from_json(data, str(self.config_file))
+
+    def write_config(self, config: TrainConfig) -> None:
+        files.write_json(self.config_file, configuration.to_json(config))
+
+
+def create(config: TrainConfig) -> RunDirectory:
+    """A new run's directory with its config.json; nothing is written if it can't be a run's home."""
+    run = RunDirectory(Path(config.out) if config.out else _new_path(config))
+    if run.config_file.exists():
+        raise bad_value("out", str(run.path), f"it holds a run already; go on with it: sil resume {run.path}")
+    if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
+        raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
+    _require_space(config, run.path)
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.checkpoints.mkdir(exist_ok=True)
+        run.write_config(dataclasses.replace(config, out=str(run.path)))
+    except OSError as error:
+        raise files.explain(error, run.path) from None
+    return run
+
+
+def open_run(path: str | Path) -> RunDirectory:
+    run = RunDirectory(Path(path))
+    if not run.path.is_dir():
+        raise bad_value("run", str(path), "there is no such directory")
+    if not run.config_file.is_file():
+        raise bad_value("run", str(path), f"it holds no run: there is no {CONFIG} in it")
+    return run
+
+
+def _new_path(config: TrainConfig) -> Path:
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = f"{config.env}_{config.agent}_{now}"
+    candidates = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in range(1, 1000))
+    return next(path for path in candidates if not path.exists())
+
+
+def _require_space(config: TrainConfig, path: Path) -> None:
+    """Room for the checkpoints, counted before anything is written rather than found missing an hour later."""
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    need, free = (config.checkpoints_kept + 1) * checkpoint_bytes(config), shutil.disk_usage(existing).free
+    if free < need:
+        raise UsageError(
+            f"out: {str(path)!r} has no space left: {free / 1e6:.1f} MB free, "
+            f"{need / 1e6:.1f} MB needed for {config.checkpoints_kept + 1} checkpoints"
+        )
+
+
+def checkpoint_bytes(config: TrainConfig) -> int:
+    """About how large one checkpoint is: the memory (observation, action, return, tree) and a little."""
+    steps = config.sil.capacity if "sil" in config.agent else 0
+    return config.seeds * (steps * 4 * 11 + 400_000)

@@ -1,0 +1,77 @@
+"""Writing to disk so that a crash, at any moment, leaves either the old file or the new one."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from self_imitation.errors import UsageError
+
+PARTIAL = ".partial-"
+"""Prefix of what is being written; left over only by a crash, and cleared away later."""
+
+
+def write_atomically(path: Path, content: str) -> None:
+    partial = path.with_name(PARTIAL + path.name)
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    sync_directory(path.parent)
+
+
+def write_json(path: Path, data: object) -> None:
+    write_atomically(path, json.dumps(data, indent=2) + "\n")
+
+
+def sync_file(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def clear_partial(directory: Path) -> None:
+    for path in directory.glob(f"{PARTIAL}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def explain(error: OSError, path: Path) -> UsageError:
+    """What a failed write means to the user."""
+    reasons = {
+        errno.ENOSPC: "no space left on the disk",
+        errno.EDQUOT: "the disk quota is used up",
+        errno.EROFS: "the file system is read-only",
+        errno.EACCES: "no permission to write there",
+        errno.EPERM: "no permission to write there",
+        errno.ENOTDIR: "a part of the path is a file, not a directory",
+        errno.EEXIST: "a file of that name is in the way",
+        errno.ENAMETOOLONG: "the name is too long",
+    }
+    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    return UsageError(f"out: {str(path)!r} can't be written; {reason}")
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """One process trains a run at a time. The lock goes with its process, however that ends."""
+    with open(directory / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"run: {str(directory)!r} is being trained by another process") from None
+        yield

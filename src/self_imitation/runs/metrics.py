@@ -1,0 +1,97 @@
+"""metrics.csv and the TensorBoard files of a run: one row per seed and logging point."""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from self_imitation.errors import UsageError
+from self_imitation.runs.tensorboard import EventFile
+
+FILE = "metrics.csv"
+LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mean")
+TIMING = ("steps_per_second", "seconds")
+"""The columns that measure time; all others are the same in every run of a seed on a machine."""
+
+Row = Mapping[str, float]
+
+
+class MetricsWriter:
+    """Appends rows. Those that a full disk refuses wait and go out with the next ones."""
+
+    def __init__(self, directory: Path, columns: Sequence[str], keep_bytes: int | None):
+        """`keep_bytes`: how much of an existing table stands, the rest came after the checkpoint from which the run
+        goes on and is cut off. None: a new table is begun."""
+        self.columns = [*LEADING, *columns, *TIMING]
+        self._directory = directory
+        self._resumed = keep_bytes is not None
+        self._boards: dict[int, EventFile] = {}
+        self._waiting = b"" if self._resumed else _line(self.columns)
+        self._bytes = keep_bytes or 0
+        path = directory / FILE
+        if self._resumed and (not path.is_file() or path.stat().st_size < self._bytes):
+            raise UsageError(f"run: {str(path)!r} is shorter than its checkpoint says; rows are missing")
+        self._file = open(path, "ab", buffering=0)
+        self._file.truncate(self._bytes)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._waiting += _line([_cell(row.get(column, math.nan)) for column in self.columns])
+        self._flush()
+        for row in rows:
+            self._board(row).write(int(row["step"]), {name: row[name] for name in self.columns[2:] if name in row})
+
+    def flush_to_disk(self) -> int:
+        """All rows are on disk now; how many bytes they are."""
+        self._flush()
+        os.fsync(self._file.fileno())
+        return self._bytes
+
+    def close(self) -> None:
+        self._file.close()
+        for board in self._boards.values():
+            board.close()
+
+    def _flush(self) -> None:
+        try:
+            written = self._file.write(self._waiting)
+            if written != len(self._waiting):
+                raise OSError(28, "No space left on device")
+        except OSError:
+            self._file.truncate(self._bytes)  # no half rows
+            raise
+        self._bytes += len(self._waiting)
+        self._waiting = b""
+
+    def _board(self, row: Row) -> EventFile:
+        seed = int(row["seed"])
+        if seed not in self._boards:
+            forget_from = int(row["step"]) if self._resumed else None
+            self._boards[seed] = EventFile(self._directory / "tensorboard" / f"seed-{seed}", forget_from)
+        return self._boards[seed]
+
+
+def read(directory: Path) -> list[dict[str, float]]:
+    """The rows of a run's table; an empty cell is NaN."""
+    try:
+        with open(directory / FILE, encoding="utf-8", newline="") as file:
+            return [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(file)]
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError, csv.Error) as error:
+        raise UsageError(f"run: {str(directory / FILE)!r} is damaged; {error}") from None
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
+
+
+def _cell(value: float) -> str:
+    """Whole numbers as such, others with all their float32 digits, nothing for what is unknown."""
+    if not math.isfinite(value):
+        return ""
+    return str(int(value)) if float(value).is_integer() and abs(value) < 2**53 else f"{value:.9g}"

@@ -1,0 +1,245 @@
+"""The Python interface: train, load, act, evaluate."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from self_imitation import config as configuration
+from self_imitation.config import Preset, TrainConfig
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.report import curves, statistics
+from self_imitation.runs import checkpoint, directory, evaluation, files, metrics
+from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.evaluation import Episode
+from self_imitation.runs.program import Program
+from self_imitation.runs.training import Listener, Silent, Training
+
+
+def train(
+    env: str = "key-door-treasure",
+    agent: str = "a2c+sil",
+    *,
+    preset: Preset = "authors",
+    steps: int = 1_000_000,
+    seeds: int = 4,
+    seed: int = 0,
+    out: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    listener: Listener | None = None,
+) -> "Run":
+    """Train an agent and return its run. `settings` holds any other setting by its dotted name, as on the command
+    line: `{"sil.updates": 8, "network.hidden": (64,)}`."""
+    defaults = configuration.resolve(env, preset, {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed})
+    config = configuration.override(defaults, {"out": str(out) if out else None, **(settings or {})})
+    configuration.refuse_unread(config, defaults)
+    run, _ = start(configuration.validate(config), listener or Silent())
+    return run
+
+
+def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
+    """A new run; also whether it reached its end before `stop`."""
+    run = directory.create(config)
+    return _go(run, run.config(), listener, stop)
+
+
+def resume(
+    path: str | Path,
+    steps: int | None = None,
+    listener: Listener | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple["Run", bool]:
+    """Go on with a run as if nothing had happened; `steps` sets a new total."""
+    run = directory.open_run(path)
+    config = run.config()
+    if steps is not None:
+        config = configuration.validate(configuration.override(config, {"steps": steps}))
+        done = max(checkpoint.steps(run.checkpoints), default=0)
+        if config.iterations * config.steps_per_iteration < done:
+            raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
+        try:
+            run.write_config(config)
+        except OSError as error:
+            raise files.explain(error, run.path) from None
+    return _go(run, config, listener or Silent(), stop)
+
+
+def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
+    """A run on disk. `warn` hears of a damaged checkpoint that was passed over."""
+    run = directory.open_run(path)
+    run.config()
+    return Run(run, warn)
+
+
+def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callable[[], bool]) -> tuple["Run", bool]:
+    try:
+        with files.lock(run.path):
+            finished = Training(run, config, listener).go(stop)
+            result = Run(run, listener.message)
+            files.write_json(run.summary, result.summarise(finished))
+            curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+    except OSError as error:
+        raise files.explain(error, run.path) from None
+    return result, finished
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns and lengths of fresh episodes."""
+
+    seeds: tuple[int, ...]
+    returns: np.ndarray
+    """[seeds, episodes]"""
+    lengths: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of the mean, over seeds."""
+        return statistics.mean_interval(self.returns.mean(axis=1))
+
+
+class Policy:
+    """One seed's policy: observations in, actions out. A batch of observations gives a batch of actions."""
+
+    def __init__(self, program: Program, params: Any, seed: int):
+        self.seed = seed
+        self._shape = program.agent.environment.spec.observation_shape
+        self._params = params
+        actor_critic = program.agent.actor_critic
+
+        def act(params: Any, observation: jax.Array, greedy: bool, key: jax.Array) -> jax.Array:
+            distribution, _ = actor_critic(params, observation)
+            return distribution.mode() if greedy else distribution.sample(key)
+
+        self._act = jax.jit(act, static_argnums=2)
+        self._key = jax.random.key(seed)
+
+    def act(self, observation: np.ndarray, greedy: bool = False) -> np.ndarray:
+        """The policy's action, sampled as in training or the most likely one."""
+        batch = np.asarray(observation, np.float32)
+        if batch.shape[-len(self._shape) :] != self._shape:
+            raise bad_value("observation", batch.shape, f"allowed: shape {self._shape}, or a batch of it")
+        self._key, key = jax.random.split(self._key)
+        actions = self._act(self._params, jnp.asarray(batch.reshape(-1, *self._shape)), greedy, key)
+        return np.asarray(actions).reshape(batch.shape[: -len(self._shape)])
+
+
+class Run:
+    """A trained agent, or one in training, in its directory."""
+
+    def __init__(self, directory: RunDirectory, warn: Callable[[str], None]):
+        self.directory, self._warn = directory, warn
+        self.config = directory.config()
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {self.config.seeds} seeds)"
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.config.seed_numbers
+
+    def metrics(self) -> list[dict[str, float]]:
+        """The rows of metrics.csv."""
+        return metrics.read(self.path)
+
+    def best_seed(self) -> int:
+        """The seed with the highest mean return in its latest row."""
+        latest = {int(row["seed"]): row["return_mean"] for row in self.metrics() if math.isfinite(row["return_mean"])}
+        return max(latest, key=lambda seed: latest[seed], default=self.seeds[0])
+
+    def policy(self, seed: int | None = None) -> Policy:
+        """The policy of a seed, by default the best one."""
+        seed = self.best_seed() if seed is None else seed
+        return Policy(self._program, self._params_of(seed), seed)
+
+    def evaluate(self, episodes: int = 100, greedy: bool = False, key: int = 0) -> Evaluation:
+        """`episodes` fresh episodes of every seed's policy; `key` seeds their random numbers."""
+        if episodes < 1:
+            raise bad_value("episodes", episodes, "allowed: a whole number of 1 or more")
+        agent = self._program.agent
+        actor_critic = evaluation.greedily(agent.actor_critic) if greedy else agent.actor_critic
+        returns, lengths = evaluation.returns_of_seeds(
+            agent.environment, actor_critic, self._params, len(self.seeds), episodes, jax.random.key(key)
+        )
+        return Evaluation(self.seeds, returns, lengths)
+
+    def play(self, seed: int | None = None, greedy: bool = False, key: int = 0) -> Episode:
+        """One episode, step by step, of a seed's policy, by default the best one's."""
+        agent = self._program.agent
+        actor_critic = evaluation.greedily(agent.actor_critic) if greedy else agent.actor_critic
+        params = self._params_of(self.best_seed() if seed is None else seed)
+        return evaluation.one_episode(agent.environment, actor_critic, params, jax.random.key(key))
+
+    @property
+    def curve(self) -> curves.Curve:
+        return curves.from_rows(self.config.agent, self.config.env, self.metrics())
+
+    def summarise(self, finished: bool) -> dict[str, Any]:
+        """summary.json: the final figures, per seed and overall. Returns are those of each seed's latest row."""
+        rows = self.metrics()
+        per_seed = []
+        for seed in self.seeds:
+            own = [row for row in rows if int(row["seed"]) == seed]
+            means = [row["return_mean"] for row in own if math.isfinite(row["return_mean"])]
+            bests = [row["return_best"] for row in own if math.isfinite(row["return_best"])]
+            per_seed.append(
+                {
+                    "seed": seed,
+                    "episodes": int(own[-1]["episodes"]) if own else 0,
+                    "return_mean": means[-1] if means else None,
+                    "return_best": max(bests) if bests else None,
+                }
+            )
+        final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
+        low, high = statistics.mean_interval(final) if len(final) else (None, None)
+        seconds = rows[-1]["seconds"] if rows else 0.0
+        step = int(rows[-1]["step"]) if rows else 0
+        return {
+            "env": self.config.env,
+            "agent": self.config.agent,
+            "preset": self.config.preset,
+            "finished": finished,
+            "step": step,
+            "seconds": seconds,
+            "steps_per_second": step * len(self.seeds) / seconds if seconds else None,
+            "return_mean": float(final.mean()) if len(final) else None,
+            "return_interval_95": [low, high],
+            "seeds": per_seed,
+        }
+
+    @cached_property
+    def _program(self) -> Program:
+        return Program(self.config)
+
+    @cached_property
+    def _params(self) -> Any:
+        """All seeds' parameters, from the latest checkpoint whose policy is sound."""
+        for path, meta in checkpoint.latest_first(self.directory.checkpoints, self._warn):
+            try:
+                params = checkpoint.load_params(path, meta, self._program.shape())
+                return jax.tree.map(jnp.asarray, params)
+            except checkpoint.DamagedError as error:
+                self._warn(f"checkpoint {path} is damaged ({error}); trying the one before")
+        if checkpoint.steps(self.directory.checkpoints):
+            raise UsageError(f"run: {str(self.path)!r} has no checkpoint that is not damaged")
+        raise UsageError(f"run: {str(self.path)!r} has no checkpoint yet; train on with: sil resume {self.path}")
+
+    def _params_of(self, seed: int) -> Any:
+        if seed not in self.seeds:
+            raise bad_value("seed", seed, f"this run has seeds {self.seeds[0]} to {self.seeds[-1]}")
+        index = self.seeds.index(seed)
+        return jax.tree.map(lambda leaf: leaf[index], self._params)

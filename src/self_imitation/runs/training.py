@@ -1,0 +1,204 @@
+"""The host's side of training: how far to go, rows of metrics, checkpoints, when to stop."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from self_imitation.config import TrainConfig
+from self_imitation.errors import NonFiniteError, UsageError
+from self_imitation.runs import checkpoint, files
+from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.metrics import MetricsWriter, Row
+from self_imitation.runs.program import ALL_FINITE, Program, Progress
+
+SECONDS_PER_CALL = 0.25
+"""About how long one call of the compiled program takes: how soon the progress bar moves and Ctrl-C is heard."""
+
+
+class Listener(Protocol):
+    """Who wants to know how a run is going."""
+
+    def started(self, config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> None: ...
+    def advanced(self, step: int, steps_per_second: float) -> None: ...
+    def logged(self, rows: list[Row]) -> None: ...
+    def message(self, text: str) -> None: ...
+
+
+class Silent:
+    """Tells nobody; a base for listeners that want to hear only some things."""
+
+    def started(self, config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> None: ...
+    def advanced(self, step: int, steps_per_second: float) -> None: ...
+    def logged(self, rows: list[Row]) -> None: ...
+    def message(self, text: str) -> None: ...
+
+
+@dataclass
+class Counters:
+    """What the host counts, in Python's integers, which do not overflow. Saved with each checkpoint."""
+
+    iteration: int = 0
+    row_iteration: int = 0
+    """Where the present row began."""
+    seconds: float = 0.0
+    row_seconds: float = 0.0
+    episodes: list[int] = field(default_factory=list)
+    return_best: list[float | None] = field(default_factory=list)
+    metrics_bytes: int = 0
+
+
+class Training:
+    """One run, from wherever it stands to its last step."""
+
+    def __init__(self, run: RunDirectory, config: TrainConfig, listener: Listener):
+        self.run, self.config, self.listener = run, config, listener
+        self.program = Program(config)
+        self.progress, self.counters = self._restore()
+        self.program.compile(self.progress)
+        self._warned = False
+        self.saved_at = self.counters.iteration if self._resumed else -1
+
+    def go(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Train to the end, or until `stop` says so; True if the end was reached. A checkpoint is there either way."""
+        counters, config = self.counters, self.config
+        columns = list(self.progress.tally.sums)
+        keep_bytes = counters.metrics_bytes if self._resumed else None
+        self.metrics = MetricsWriter(self.run.path, columns, keep_bytes)
+        self.listener.started(config, self.run, counters.iteration, _device_name(self.program))
+        last_save, stretch = time.monotonic(), 1
+        try:
+            while counters.iteration < config.iterations and not stop():
+                row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
+                count = min(stretch, row_end - counters.iteration, config.iterations - counters.iteration)
+                seconds = self._advance(count)
+                stretch = _next_stretch(count, seconds)
+                if counters.iteration in (row_end, config.iterations):
+                    self._log()
+                if time.monotonic() - last_save >= config.checkpoint_seconds:
+                    self._save()
+                    last_save = time.monotonic()
+            if counters.iteration != self.saved_at and not self._save():
+                raise UsageError(f"out: {str(self.run.path)!r}: the last checkpoint could not be written")
+        finally:
+            self.metrics.close()
+        return counters.iteration >= config.iterations
+
+    def _advance(self, count: int) -> float:
+        begun = time.monotonic()
+        self.progress = self.program.advance(self.progress, count)
+        seconds = time.monotonic() - begun
+        self.counters.iteration += count
+        self.counters.seconds += seconds
+        self._refuse_non_finite()
+        steps = count * self.config.steps_per_iteration
+        step = self.counters.iteration * self.config.steps_per_iteration
+        self.listener.advanced(step, steps * self.config.seeds / seconds)
+        return seconds
+
+    def _refuse_non_finite(self) -> None:
+        first_bad = np.asarray(self.progress.tally.first_bad)
+        if (first_bad == ALL_FINITE).all():
+            return
+        index = int(np.argmin(np.where(first_bad == ALL_FINITE, np.iinfo(np.int32).max, first_bad)))
+        iteration = self.counters.row_iteration + int(first_bad[index]) + 1
+        saved = checkpoint.steps(self.run.checkpoints)
+        kept = f"the checkpoint at step {saved[-1]} is kept" if saved else "there was no checkpoint yet"
+        raise NonFiniteError(
+            f"a loss of seed {self.config.seed_numbers[index]} was not finite at step "
+            f"{iteration * self.config.steps_per_iteration}; training stopped, {kept} in {self.run.path}"
+        )
+
+    def _log(self) -> None:
+        """A row per seed, then a clean tally."""
+        counters, tally = self.counters, jax.device_get(self.progress.tally)
+        if not tally.iterations[0]:
+            return
+        step = counters.iteration * self.config.steps_per_iteration
+        row_steps = int(tally.iterations[0]) * self.config.steps_per_iteration * self.config.seeds
+        row_seconds = counters.seconds - counters.row_seconds
+        rows: list[Row] = []
+        for i, seed in enumerate(self.config.seed_numbers):
+            episodes = int(tally.episodes[i])
+            counters.episodes[i] += episodes
+            best = float(tally.return_best[i]) if episodes else math.nan
+            if episodes:
+                counters.return_best[i] = max(best, counters.return_best[i] or -math.inf)
+            rows.append(
+                {
+                    "seed": seed,
+                    "step": step,
+                    "episodes": counters.episodes[i],
+                    "return_mean": float(tally.return_sum[i]) / episodes if episodes else math.nan,
+                    "return_best": best,
+                    "length_mean": float(tally.length_sum[i]) / episodes if episodes else math.nan,
+                    **{name: float(total[i] / tally.iterations[i]) for name, total in tally.sums.items()},
+                    "steps_per_second": row_steps / row_seconds,
+                    "seconds": counters.seconds,
+                }
+            )
+        counters.row_iteration, counters.row_seconds = counters.iteration, counters.seconds
+        self.progress = self.program.clear_tally(self.progress)
+        try:
+            self.metrics.write(rows)
+        except OSError as error:
+            self.listener.message(f"metrics at step {step} not written: {files.explain(error, self.run.path)}")
+        self.listener.logged(rows)
+        self._warn_of_empty_memory(rows)
+
+    def _warn_of_empty_memory(self, rows: list[Row]) -> None:
+        """Self-imitation with nothing to imitate must not pass in silence."""
+        empty = [int(row["seed"]) for row in rows if row.get("memory_size") == 0]
+        late = self.counters.iteration * 10 >= self.config.iterations
+        if empty and late and not self._warned:
+            self._warned = True
+            why = "no episode ended" if not any(self.counters.episodes) else "no finished episode had a reward above 0"
+            self.listener.message(f"the memory is still empty for seeds {empty}: {why}, so there is nothing to imitate")
+
+    def _save(self) -> bool:
+        """A full disk is no reason to lose the run: say so, keep the last good checkpoint, train on."""
+        step = self.counters.iteration * self.config.steps_per_iteration
+        try:
+            self.counters.metrics_bytes = self.metrics.flush_to_disk()
+            counters = vars(self.counters).copy()
+            checkpoint.save(self.run.checkpoints, step, self.progress, counters, self.config.checkpoints_kept)
+        except OSError as error:
+            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.path)}")
+            return False
+        self.saved_at = self.counters.iteration
+        return True
+
+    def _restore(self) -> tuple[Progress, Counters]:
+        """The latest sound checkpoint, or the very start."""
+        files.clear_partial(self.run.path)
+        files.clear_partial(self.run.checkpoints)
+        like = self.program.shape()
+        self._resumed = False
+        damaged = False
+        for path, meta in checkpoint.latest_first(self.run.checkpoints, self.listener.message):
+            try:
+                progress = self.program.place(checkpoint.load_state(path, meta, like))
+            except checkpoint.DamagedError as error:
+                damaged = True
+                self.listener.message(f"checkpoint {path} is damaged ({error}); trying the one before")
+                continue
+            self._resumed = True
+            return progress, Counters(**meta["counters"])
+        if damaged or checkpoint.steps(self.run.checkpoints):
+            raise UsageError(f"run: {str(self.run.path)!r} has no checkpoint that is not damaged")
+        seeds = self.config.seeds
+        return self.program.begin(), Counters(episodes=[0] * seeds, return_best=[None] * seeds)
+
+
+def _next_stretch(count: int, seconds: float) -> int:
+    return max(1, min(2 * count, round(count * SECONDS_PER_CALL / max(seconds, 1e-9))))
+
+
+def _device_name(program: Program) -> str:
+    devices = program.sharding.mesh.devices.flat
+    first: Any = next(iter(devices))
+    return f"{program.sharding.mesh.size} x {first.device_kind}" if program.sharding.mesh.size > 1 else first.device_kind
