@@ -24,33 +24,34 @@ class MazeState(eqx.Module):
     key_there: Bool[Array, ""]
     door_there: Bool[Array, ""]
     treasure_there: Bool[Array, ""]
-    apples_there: Bool[Array, " apples"]
+    apples_there: Bool[Array, "2"]
+    """Never, in the maze without apples."""
     time: Int[Array, ""]
 
 
 class KeyDoorTreasure:
-    """One maze; `apples` is 0 or 2."""
+    """One maze, with or without its two apples."""
 
     def __init__(self, apples: bool = False):
-        self.apples = np.array(APPLES if apples else np.zeros((0, 2)), np.int32)
+        self.apples = apples
 
     @property
     def spec(self) -> Spec:
-        flags = 3 + len(self.apples)
+        flags = 3 + len(APPLES) * self.apples
         levels = (WALLS.shape[1], WALLS.shape[0], *(2,) * flags)
         return Spec((2 + flags,), len(MOVES), MAX_EPISODE_STEPS, levels)
 
     def reset(self, key: PRNGKeyArray) -> MazeState:
         """Always the same start; the key is for environments that begin at random."""
-        there = jnp.array(True)
-        return MazeState(
-            jnp.array(START, jnp.int32), there, there, there, jnp.ones(len(self.apples), bool), jnp.int32(0)
-        )
+        cell, there = jnp.array(START, jnp.int32), jnp.array(True)
+        return MazeState(cell, there, there, there, jnp.full(len(APPLES), self.apples), jnp.int32(0))
 
     def observe(self, state: MazeState) -> Float[Array, " numbers"]:
         """[column, row, key there, door there, treasure there, each apple there]: raw numbers, no clock."""
-        there = jnp.stack([state.key_there, state.door_there, state.treasure_there])
-        return jnp.concatenate([state.cell[::-1], there, state.apples_there]).astype(jnp.float32)
+        numbers = [state.cell[::-1], jnp.stack([state.key_there, state.door_there, state.treasure_there])]
+        if self.apples:
+            numbers.append(state.apples_there)
+        return jnp.concatenate(numbers).astype(jnp.float32)
 
     def step(self, state: MazeState, action: Int[Array, ""]) -> Step:
         wanted = state.cell + jnp.asarray(MOVES)[action]
@@ -61,7 +62,7 @@ class KeyDoorTreasure:
         takes_key = _at(cell, KEY) & state.key_there
         opens_door = _at(cell, DOOR) & state.door_there
         finds_treasure = _at(cell, TREASURE) & state.treasure_there & ~state.door_there
-        eats = jnp.all(cell == jnp.asarray(self.apples), axis=-1) & state.apples_there
+        eats = jnp.all(cell == jnp.array(APPLES), axis=-1) & state.apples_there
         reward = (
             KEY_REWARD * takes_key
             + DOOR_REWARD * opens_door
@@ -87,9 +88,9 @@ class KeyDoorTreasure:
 
     def state_of(self, observation: Float[Array, " numbers"], time: Int[Array, ""]) -> MazeState:
         """The inverse of `observe`: an observation and a clock are the whole state."""
-        flags = observation[2:] > 0.5
+        key, door, treasure, *apples = observation[2:] > 0.5
         cell = observation[1::-1].astype(jnp.int32)
-        return MazeState(cell, flags[0], flags[1], flags[2], flags[3:], time)
+        return MazeState(cell, key, door, treasure, jnp.stack(apples) if apples else jnp.zeros(2, bool), time)
 
 
 def _at(cell: Int[Array, "2"], place: tuple[int, int]) -> Bool[Array, ""]:

@@ -23,7 +23,8 @@ class MetricsWriter:
 
     def __init__(self, directory: Path, columns: Sequence[str], keep_bytes: int | None):
         """`keep_bytes`: how much of an existing table stands, the rest came after the checkpoint from which the run
-        goes on and is cut off. None: a new table is begun."""
+        goes on and is cut off. None: a new table is begun.
+        """
         self.columns = [*LEADING, *columns, *TIMING]
         self._directory = directory
         self._resumed = keep_bytes is not None

@@ -45,7 +45,7 @@ class Program:
     def __init__(self, config: TrainConfig):
         self.config = config
         self.agent = agents.build(config)
-        self.sharding = _seed_sharding(config.seeds)
+        self.sharding = _seed_sharding(config.seeds, self._shape_of_one())
         self._advance = jax.jit(self._over_seeds(partial(_advance, self.agent)), donate_argnums=0)
 
     def begin(self) -> Progress:
@@ -57,9 +57,8 @@ class Program:
 
     def shape(self) -> Progress:
         """Shapes and types of `begin`, without its work."""
-        params = agents.initial_params(self.config, self.agent, self.config.seed)
-        one = jax.eval_shape(self._begin_one, params, jax.ShapeDtypeStruct((), np.uint32))
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((self.config.seeds, *leaf.shape), leaf.dtype), one)
+        seeds = self.config.seeds
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self._shape_of_one())
 
     def place(self, progress: Progress) -> Progress:
         return jax.device_put(progress, self.sharding)
@@ -70,8 +69,7 @@ class Program:
 
     def advance(self, progress: Progress, iterations: int) -> Progress:
         """Some more iterations of every seed. Takes the place of its argument, which must not be used again."""
-        # Arrays without elements come back from the program on all devices alike; put each where it belongs.
-        return jax.block_until_ready(self._compiled(self.place(progress), jnp.int32(iterations)))
+        return jax.block_until_ready(self._compiled(progress, jnp.int32(iterations)))
 
     def clear_tally(self, progress: Progress) -> Progress:
         return eqx.tree_at(lambda p: p.tally, progress, self._empty_tallies())
@@ -81,6 +79,10 @@ class Program:
         names = tuple(self.shape().tally.sums)
         many = partial(jax.tree.map, lambda leaf: jnp.stack([leaf] * self.config.seeds))
         return jax.jit(lambda: many(empty_tally(names)), out_shardings=self.sharding)
+
+    def _shape_of_one(self) -> Progress:
+        params = agents.initial_params(self.config, self.agent, self.config.seed)
+        return jax.eval_shape(self._begin_one, params, jax.ShapeDtypeStruct((), np.uint32))
 
     def _begin_one(self, params: Params, seed: Int[Array, ""]) -> Progress:
         state = agents.begin(self.agent, params, seed)
@@ -112,7 +114,8 @@ def empty_tally(metric_names: tuple[str, ...]) -> Tally:
 
 def _advance(agent: Agent, progress: Progress, iterations: Int[Array, ""]) -> Progress:
     """The number of iterations is an argument, not a constant, so that one compiled program serves every stretch: how
-    a run is cut into calls cannot change a bit of it."""
+    a run is cut into calls cannot change a bit of it.
+    """
 
     def once(_: Int[Array, ""], progress: Progress) -> Progress:
         state, rollout, metrics = iteration(agent, progress.state)
@@ -135,8 +138,12 @@ def _count(tally: Tally, rollout: Rollout, metrics: Metrics) -> Tally:
     )
 
 
-def _seed_sharding(seeds: int) -> NamedSharding:
-    """Over as many devices as divide the seeds evenly."""
+def _seed_sharding(seeds: int, one: Progress) -> NamedSharding:
+    """Over as many devices as divide the seeds evenly. A state with an array of no elements stays on one device: to
+    split such an array crashes XLA's partitioner (JAX 0.11 on CPUs).
+    """
     devices = jax.local_devices()
+    if any(leaf.size == 0 for leaf in jax.tree.leaves(one)):
+        devices = devices[:1]
     count = max(n for n in range(1, len(devices) + 1) if seeds % n == 0)
     return NamedSharding(Mesh(np.array(devices[:count]), ("seed",)), PartitionSpec("seed"))

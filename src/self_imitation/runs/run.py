@@ -35,7 +35,8 @@ def train(
     listener: Listener | None = None,
 ) -> "Run":
     """Train an agent and return its run. `settings` holds any other setting by its dotted name, as on the command
-    line: `{"sil.updates": 8, "network.hidden": (64,)}`."""
+    line: `{"sil.updates": 8, "network.hidden": (64,)}`.
+    """
     defaults = configuration.resolve(env, preset, {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed})
     config = configuration.override(defaults, {"out": str(out) if out else None, **(settings or {})})
     configuration.refuse_unread(config, defaults)

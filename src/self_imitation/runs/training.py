@@ -201,4 +201,6 @@ def _next_stretch(count: int, seconds: float) -> int:
 def _device_name(program: Program) -> str:
     devices = program.sharding.mesh.devices.flat
     first: Any = next(iter(devices))
-    return f"{program.sharding.mesh.size} x {first.device_kind}" if program.sharding.mesh.size > 1 else first.device_kind
+    return (
+        f"{program.sharding.mesh.size} x {first.device_kind}" if program.sharding.mesh.size > 1 else first.device_kind
+    )
