@@ -1,5 +1,17 @@
-"""Shapes and types of every signature are checked while the tests run."""
+"""Shapes and types of signatures are checked while the tests run, and programs that compile the same compile once."""
+
+import os
+import tempfile
 
 from jaxtyping import install_import_hook
 
-install_import_hook("self_imitation", "beartype.beartype")
+# Before JAX is imported; the processes that tests start inherit it.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/self-imitation-tests-{os.getuid()}")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+# Not `config` and `cli`: what they get is the user's, and to tell what is wrong with it is their own work.
+CHECKED = (
+    "agents algorithm benchmarks collection distributions environments experiments exploration imitation improvement "
+    "memory networks optimisation priority_tree report returns runs types"
+)
+install_import_hook([f"self_imitation.{name}" for name in CHECKED.split()], "typecheck.check")

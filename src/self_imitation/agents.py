@@ -2,7 +2,7 @@
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Integer, PyTree
 
 from self_imitation import collection, optimisation
 from self_imitation import memory as episodic_memory
@@ -35,7 +35,7 @@ def initial_params(config: TrainConfig, agent: Agent, seed: int) -> Params:
     return MLP(agent.environment.spec, config.network, np.random.default_rng(seed))
 
 
-def begin(agent: Agent, params: Params, seed: Int[Array, ""]) -> State:
+def begin(agent: Agent, params: Params, seed: Integer[Array, ""]) -> State:
     """How a seed starts, with these parameters. Can be traced: with the seeds as an axis, or for its shapes alone."""
     key, key_acting = jax.random.split(jax.random.key(seed))
     acting = collection.begin(agent.environment, agent.environments, key_acting)

@@ -1,7 +1,7 @@
 """Algorithm 1, on one page: collect, explore, remember, improve, imitate."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from self_imitation.memory import Memory
 from self_imitation.types import ActorCritic, Environment, Learner, Metrics, Rollout
 
 
+@runtime_checkable
 class Improvement(Protocol):
     """A way to learn from on-policy experience: A2C, PPO ..."""
 
@@ -29,6 +30,7 @@ class Improvement(Protocol):
     ) -> tuple[Learner, Metrics]: ...
 
 
+@runtime_checkable
 class Exploration(Protocol):
     """A bonus for what is new, with a state of its own."""
 

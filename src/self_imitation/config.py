@@ -208,10 +208,11 @@ def resolve(env: str, preset: Preset, overrides: Mapping[str, object] | None = N
 
 def override(config: Any, changes: Mapping[str, object]) -> Any:
     """A copy of the dataclass in which each dotted name has its new value."""
+    known = flatten(config)
     for name, value in changes.items():
+        if name not in known:
+            raise unknown_name("setting", name, known)
         head, _, rest = name.partition(".")
-        if head not in {f.name for f in dataclasses.fields(config)}:
-            raise unknown_name("setting", name, flatten(TrainConfig()))
         if rest:
             value = override(getattr(config, head), {rest: value})
         config = dataclasses.replace(config, **{head: value})

@@ -15,7 +15,7 @@ from self_imitation import priority_tree
 from self_imitation.config import SelfImitationConfig
 from self_imitation.priority_tree import PriorityTree
 from self_imitation.returns import discounted_returns
-from self_imitation.types import Rollout
+from self_imitation.types import Experience
 
 MIN_PRIORITY = 1e-6
 """Floor of a priority (authors' code): what was once not worth imitating may become so."""
@@ -64,33 +64,33 @@ class Batch(eqx.Module):
     """Importance weight (p / p_min)^-bias_correction; 0 marks a place that nothing fills."""
 
 
-def create(rollout: PyTree, config: SelfImitationConfig, room: int) -> Memory:
-    """An empty memory for rollouts of the shapes and types of this one (arrays or `jax.ShapeDtypeStruct`s).
+def create(like: PyTree, config: SelfImitationConfig, room: int) -> Memory:
+    """An empty memory for experience of the shapes and types of this one (arrays or `jax.ShapeDtypeStruct`s).
 
     `room` is how many of its latest steps an unfinished episode keeps; `config.room` goes before it.
     """
-    steps, environments = rollout.reward.shape
+    steps, environments = like.reward.shape
     room = min(config.room or room, config.capacity)
     ring = steps * (-(-room // steps) + 1)  # whole rollouts, and one more that arrives while others still wait
 
-    def empty(like: PyTree, length: int) -> Array:
-        return jnp.zeros((length, *like.shape[2:]), like.dtype)
+    def slots(column: PyTree) -> Array:
+        return jnp.zeros((config.capacity, *column.shape[2:]), column.dtype)
 
-    def empty_ring(like: PyTree) -> Array:
-        return jnp.zeros((ring, *like.shape[1:]), like.dtype)
+    def rows(column: PyTree) -> Array:
+        return jnp.zeros((ring, *column.shape[1:]), column.dtype)
 
     return Memory(
-        observation=empty(rollout.observation, config.capacity),
-        action=empty(rollout.action, config.capacity),
+        observation=slots(like.observation),
+        action=slots(like.action),
         returns=jnp.zeros(config.capacity),
         tree=priority_tree.create(config.capacity),
         head=jnp.int32(0),
         size=jnp.int32(0),
         largest_priority=jnp.float32(1.0),
         recent=Recent(
-            observation=empty_ring(rollout.observation),
-            action=empty_ring(rollout.action),
-            reward=empty_ring(rollout.reward),
+            observation=rows(like.observation),
+            action=rows(like.action),
+            reward=rows(like.reward),
             position=jnp.int32(0),
             length=jnp.zeros(environments, jnp.int32),
             rewarded=jnp.zeros(environments, bool),
@@ -99,7 +99,7 @@ def create(rollout: PyTree, config: SelfImitationConfig, room: int) -> Memory:
     )
 
 
-def remember(memory: Memory, rollout: Rollout, config: SelfImitationConfig) -> Memory:
+def remember(memory: Memory, rollout: Experience, config: SelfImitationConfig) -> Memory:
     """Take in a rollout; the episodes that ended in it join the memory with their returns, in the order they ended."""
     recent, finished = _take_in(memory.recent, rollout, config)
     memory = eqx.tree_at(lambda m: m.recent, memory, recent)
@@ -145,7 +145,7 @@ class _Finished(eqx.Module):
     environment: Int[Array, " places"]
 
 
-def _take_in(recent: Recent, rollout: Rollout, config: SelfImitationConfig) -> tuple[Recent, _Finished]:
+def _take_in(recent: Recent, rollout: Experience, config: SelfImitationConfig) -> tuple[Recent, _Finished]:
     steps, environments = rollout.reward.shape
     ring = recent.reward.shape[0]
 

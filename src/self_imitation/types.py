@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
@@ -13,6 +13,7 @@ Params: TypeAlias = Any
 Metrics: TypeAlias = dict[str, Float[Array, ""]]
 
 
+@runtime_checkable
 class Distribution(Protocol):
     """A batch of action distributions."""
 
@@ -47,6 +48,7 @@ class Step(eqx.Module):
     truncated: Bool[Array, ""]
 
 
+@runtime_checkable
 class Environment(Protocol):
     """An environment on the device: pure functions, for one copy of it; callers `vmap`."""
 
@@ -55,6 +57,20 @@ class Environment(Protocol):
     def reset(self, key: PRNGKeyArray) -> Any: ...
     def observe(self, state: Any) -> Shaped[Array, "..."]: ...
     def step(self, state: Any, action: Int[Array, ""]) -> Step: ...
+
+
+@runtime_checkable
+class Experience(Protocol):
+    """What the memory takes in: a `Rollout`, or any other structure with these four."""
+
+    @property
+    def observation(self) -> Shaped[Array, "T N ..."]: ...
+    @property
+    def action(self) -> Shaped[Array, "T N ..."]: ...
+    @property
+    def reward(self) -> Float[Array, "T N"]: ...
+    @property
+    def ended(self) -> Bool[Array, "T N"]: ...
 
 
 class Rollout(eqx.Module):

@@ -54,9 +54,8 @@ def reproduce(arguments: Sequence[str]) -> int:
     if not finished:
         print(f"Stopped; all is saved. Go on with: sil reproduce {shlex.join(arguments)}")
         return status
-    command = f"sil reproduce {shlex.join(arguments)}"
     try:
-        lines = grid_worlds.report(settings, folder, out, command, jax.devices()[0].device_kind)
+        lines = grid_worlds.report(settings, folder, out, jax.devices()[0].device_kind)
     except OSError as error:
         raise files.explain(error, out) from None
     print(grid_worlds.table(lines))

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 
 from self_imitation.environments import maze
+from self_imitation.errors import bad_value
 
 
 class _Outcomes(NamedTuple):
@@ -65,12 +66,14 @@ class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
 
     def __init__(self, apples: bool = False, render_mode: str | None = None):
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode: {render_mode!r} is not allowed; allowed: None, ansi, rgb_array")
+            raise bad_value("render_mode", render_mode, "allowed: None, ansi, rgb_array")
         self.render_mode = render_mode
         self._outcomes = _outcomes(apples)
         highest = np.array(self._outcomes.levels, np.float32) - 1
         self.observation_space = gymnasium.spaces.Box(np.zeros_like(highest), highest, dtype=np.float32)
-        self.action_space = gymnasium.spaces.Discrete(self._outcomes.reward.shape[1])
+        self.action_space: gymnasium.spaces.Discrete = gymnasium.spaces.Discrete(self._outcomes.reward.shape[1])
+        self._observation: np.ndarray | None = None
+        self._time = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -78,17 +81,25 @@ class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
         super().reset(seed=seed)
         self._time = 0
         self._observation = self._outcomes.start
-        return self._observation.copy(), {}
+        return self._outcomes.start.copy(), {}
 
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        action = int(action)
+        if not 0 <= action < self.action_space.n:
+            raise bad_value("action", action, f"allowed: 0 to {self.action_space.n - 1}")
+        if self._observation is None:
+            raise gymnasium.error.ResetNeeded("reset() comes before the first step()")
         here = np.ravel_multi_index(self._observation.astype(int), self._outcomes.levels)
         self._time += 1
-        self._observation = self._outcomes.following[here, action]
+        following = self._outcomes.following[here, action]
+        self._observation = following
         terminated = bool(self._outcomes.terminated[here, action])
         truncated = self._time >= self._outcomes.time_limit and not terminated
-        return self._observation.copy(), float(self._outcomes.reward[here, action]), terminated, truncated, {}
+        return following.copy(), float(self._outcomes.reward[here, action]), terminated, truncated, {}
 
     def render(self) -> Any:
+        if self._observation is None:
+            raise gymnasium.error.ResetNeeded("reset() comes before render()")
         if self.render_mode == "ansi":
             return maze.to_text(self._observation)
         if self.render_mode == "rgb_array":

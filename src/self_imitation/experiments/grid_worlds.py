@@ -74,7 +74,7 @@ def configs(settings: Settings, folder: Path) -> list[TrainConfig]:
     ]
 
 
-def report(settings: Settings, folder: Path, out: Path, command: str, device: str) -> list[Line]:
+def report(settings: Settings, folder: Path, out: Path, device: str) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
     loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
     drawn = [run.curve for run in loaded]
@@ -83,7 +83,7 @@ def report(settings: Settings, folder: Path, out: Path, command: str, device: st
     _write_curves(out / "curves.csv", drawn)
     _write_table(out / "table.csv", lines)
     curves.draw(drawn, out / "figure.png")
-    files.write_atomically(out / "README.md", _page(lines, settings, command, device))
+    files.write_atomically(out / "README.md", _page(lines, settings, device))
     return lines
 
 
@@ -131,7 +131,14 @@ def table(lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
-def _page(lines: list[Line], settings: Settings, command: str, device: str) -> str:
+def _command(settings: Settings) -> str:
+    """What makes these results: the settings that are not the default ones are named."""
+    default = dataclasses.asdict(Settings())
+    changed = {k: v for k, v in dataclasses.asdict(settings).items() if v != default[k]}
+    return " ".join(["sil reproduce grid-worlds", *(f"--{name} {value}" for name, value in changed.items())])
+
+
+def _page(lines: list[Line], settings: Settings, device: str) -> str:
     seconds = sum(line.seconds for line in lines)
     claims = "\n".join(f"- {env}: {claim}." for env, claim in WHAT_THE_PAPER_SHOWS.items())
     return f"""# The grid worlds (paper, figure 2)
@@ -146,7 +153,11 @@ return (7, and 9 with apples). Intervals: bootstrap over seeds for means, Wilson
 What the paper shows:
 {claims}
 
-Made by `{command}`: preset `authors`, seeds {settings.seed} to {settings.seed + settings.seeds - 1}, {settings.steps:,}
-steps each, on {device}, {seconds / 60:.0f} minutes of training in all. `curves.csv` holds the mean return of every seed
-at every logging point, `table.csv` the table.
+Made by
+
+    {_command(settings)}
+
+with preset `authors`, seeds {settings.seed} to {settings.seed + settings.seeds - 1} and {settings.steps:,} steps for
+each of them, on {device}, in {seconds / 60:.1f} minutes of training. `curves.csv` holds the mean return of every seed
+at every logging point, `table.csv` the table above.
 """

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,7 +35,9 @@ class MetricsWriter:
         path = directory / FILE
         if self._resumed and (not path.is_file() or path.stat().st_size < self._bytes):
             raise UsageError(f"run: {str(path)!r} is shorter than its checkpoint says; rows are missing")
-        self._file = open(path, "ab", buffering=0)
+        if not self._resumed:
+            shutil.rmtree(directory / "tensorboard", ignore_errors=True)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
         self._file.truncate(self._bytes)
 
     def write(self, rows: Sequence[Row]) -> None:

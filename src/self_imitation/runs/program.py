@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 from self_imitation import agents
 from self_imitation.algorithm import Agent, State, iteration
@@ -84,7 +84,7 @@ class Program:
         params = agents.initial_params(self.config, self.agent, self.config.seed)
         return jax.eval_shape(self._begin_one, params, jax.ShapeDtypeStruct((), np.uint32))
 
-    def _begin_one(self, params: Params, seed: Int[Array, ""]) -> Progress:
+    def _begin_one(self, params: Params, seed: Integer[Array, ""]) -> Progress:
         state = agents.begin(self.agent, params, seed)
         *_, metrics = jax.eval_shape(partial(iteration, self.agent), state)
         return Progress(state, empty_tally(tuple(metrics)))

@@ -64,10 +64,6 @@ def resume(
         done = max(checkpoint.steps(run.checkpoints), default=0)
         if config.iterations * config.steps_per_iteration < done:
             raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
-        try:
-            run.write_config(config)
-        except OSError as error:
-            raise files.explain(error, run.path) from None
     return _go(run, config, listener or Silent(), stop)
 
 
@@ -81,10 +77,14 @@ def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run
 def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callable[[], bool]) -> tuple["Run", bool]:
     try:
         with files.lock(run.path):
+            if config != run.config():
+                run.write_config(config)
             finished = Training(run, config, listener).go(stop)
             result = Run(run, listener.message)
             files.write_json(run.summary, result.summarise(finished))
             curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+    except BrokenPipeError:
+        raise  # the listener's stream went away, not the disk
     except OSError as error:
         raise files.explain(error, run.path) from None
     return result, finished

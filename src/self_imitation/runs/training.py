@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ SECONDS_PER_CALL = 0.25
 """About how long one call of the compiled program takes: how soon the progress bar moves and Ctrl-C is heard."""
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Who wants to know how a run is going."""
 
@@ -199,8 +200,6 @@ def _next_stretch(count: int, seconds: float) -> int:
 
 
 def _device_name(program: Program) -> str:
-    devices = program.sharding.mesh.devices.flat
-    first: Any = next(iter(devices))
-    return (
-        f"{program.sharding.mesh.size} x {first.device_kind}" if program.sharding.mesh.size > 1 else first.device_kind
-    )
+    devices = program.sharding.mesh.devices.reshape(-1)
+    kind = devices[0].device_kind
+    return kind if len(devices) == 1 else f"{len(devices)} x {kind}"

@@ -1,0 +1,64 @@
+"""Small runs that train in a second, and ways to look at what they left on disk."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from self_imitation.runs.metrics import TIMING
+
+SMALL = {
+    "seeds": 2,
+    "envs": 4,
+    "network.hidden": (8,),
+    "sil.batch": 32,
+    "sil.capacity": 500,
+    "sil.start_after": 20,
+    "sil.keep": "all",
+    "log_every": 400,
+}
+SMALL_FLAGS = [
+    word
+    for name, value in SMALL.items()
+    for word in (f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, tuple) else [str(value)]))
+]
+
+
+def sil(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """The command in a process of its own, its output line by line."""
+    command = [sys.executable, "-m", "self_imitation", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    for name in ("XLA_FLAGS", "PJRT_NPROC"):
+        environment.pop(name, None)  # a process of its own chooses for itself
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, env=environment
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=300)
+    return process.returncode, output
+
+
+def arrays(run: Path, step: int | str) -> dict[str, np.ndarray]:
+    """Everything in a checkpoint, by name."""
+    folder = run / "checkpoints" / str(step)
+    parts = [safetensors.numpy.load_file(folder / f"{name}.safetensors") for name in ("policy", "state")]
+    return {**parts[0], **parts[1]}
+
+
+def assert_same_checkpoint(one: Path, other: Path, step: int | str) -> None:
+    first, second = arrays(one, step), arrays(other, step)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def rows(run: Path) -> list[dict[str, str]]:
+    """metrics.csv without the columns that measure time, as text: equal means equal to the last digit."""
+    with open(run / "metrics.csv", newline="") as file:
+        return [{k: v for k, v in row.items() if k not in TIMING} for row in csv.DictReader(file)]

@@ -1,0 +1,432 @@
+"""Runs on disk: exactness, checkpoints, faults. Real files, real kills."""
+
+import json
+import math
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import SMALL, SMALL_FLAGS, arrays, assert_same_checkpoint, finish, rows, sil
+
+import self_imitation
+from self_imitation.config import TrainConfig, override, resolve, validate
+from self_imitation.errors import NonFiniteError, UsageError
+from self_imitation.runs import checkpoint, directory, files
+from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.run import resume, start
+from self_imitation.runs.training import Silent, Training
+
+STEPS = 2000
+
+
+def small_config(out: Path, **changes: object) -> TrainConfig:
+    config = resolve("key-door-treasure", "authors", {"agent": "a2c+sil+exp", "steps": STEPS, **SMALL})
+    return validate(override(config, {"out": str(out), **changes}))
+
+
+def small_run(out: Path, **settings: object) -> "self_imitation.Run":
+    return start(small_config(out, **settings), Silent())[0]
+
+
+class Heard(Silent):
+    def __init__(self):
+        self.messages: list[str] = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that no test changes."""
+    return small_run(tmp_path_factory.mktemp("runs") / "finished")
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A copy of it that a test may harm."""
+    path = tmp_path / "copy"
+    shutil.copytree(finished.path, path)
+    return path
+
+
+def test_a_run_directory_holds_all_that_was_promised(finished):
+    path = finished.path
+    assert {p.name for p in path.iterdir()} >= {
+        "config.json",
+        "metrics.csv",
+        "summary.json",
+        "curve.png",
+        "tensorboard",
+        "checkpoints",
+    }
+    table = rows(path)
+    assert list(table[0])[:5] == ["seed", "step", "episodes", "return_mean", "return_best"]
+    assert [(row["seed"], row["step"]) for row in table] == [
+        (str(seed), str(step)) for step in range(400, STEPS + 1, 400) for seed in (0, 1)
+    ]
+    assert {p.name for p in (path / "checkpoints" / str(STEPS)).iterdir()} == {
+        "policy.safetensors",
+        "state.safetensors",
+        "meta.json",
+    }
+    assert (path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["finished"] is True
+    assert summary["step"] == STEPS
+    assert [entry["seed"] for entry in summary["seeds"]] == [0, 1]
+    assert summary["return_mean"] == pytest.approx(np.mean([float(row["return_mean"]) for row in table[-2:]]))
+
+
+def test_return_mean_is_the_mean_over_episodes_that_ended_since_the_last_row(tmp_path):
+    """With one episode of 50 steps per environment and row, the rows' means are those of single waves of episodes."""
+    run = small_run(tmp_path / "run", agent="a2c", envs=2, rollout=5, log_every=100, steps=400)
+    for row in run.metrics():
+        assert row["episodes"] == 2 * row["step"] / 100
+        assert row["return_mean"] * 2 == int(row["return_mean"] * 2)
+        assert row["length_mean"] == 50
+
+
+def test_rows_without_a_finished_episode_have_an_empty_mean(tmp_path):
+    run = small_run(tmp_path / "run", agent="a2c", log_every=20, steps=40)
+    assert all(row["return_mean"] == "" for row in rows(run.path))
+    assert json.loads(run.directory.summary.read_text())["return_mean"] is None
+
+
+def test_tensorboard_files_hold_the_same_figures(finished):
+    from tensorboardX.proto.event_pb2 import Event
+
+    (file,) = (finished.path / "tensorboard" / "seed-1").iterdir()
+    data, found = file.read_bytes(), {}
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        event = Event.FromString(data[12 : 12 + length])
+        found.update({(value.tag, event.step): value.simple_value for value in event.summary.value})
+        data = data[12 + length + 4 :]
+    for row in rows(finished.path):
+        if row["seed"] == "1" and row["return_mean"]:
+            assert found["return_mean", int(row["step"])] == pytest.approx(float(row["return_mean"]))
+
+
+def test_same_seed_twice_is_bit_identical(finished, tmp_path):
+    again = small_run(tmp_path / "again")
+    assert_same_checkpoint(finished.path, again.path, STEPS)
+    assert rows(finished.path) == rows(again.path)
+
+
+def test_each_seed_is_an_agent_of_its_own(finished, tmp_path):
+    """Seeds differ from each other, and a seed is the same whoever its neighbours are."""
+    both = arrays(finished.path, STEPS)
+    weights = both["state.learner.params.policy_head.weight"]
+    assert not np.array_equal(weights[0], weights[1])
+    alone = small_run(tmp_path / "alone", seeds=1, seed=1)
+    for name, array in arrays(alone.path, STEPS).items():
+        np.testing.assert_allclose(array[0], both[name][1], rtol=1e-4, atol=1e-5, err_msg=name)
+    assert {row["seed"] for row in rows(alone.path)} == {"1"}
+
+
+def test_checkpoint_holds_everything(finished):
+    """Policy apart; optimiser, memory with priorities, unfinished episodes, counts, keys, environments in the state."""
+    folder = finished.path / "checkpoints" / str(STEPS)
+    import safetensors.numpy
+
+    policy = safetensors.numpy.load_file(folder / "policy.safetensors")
+    state = safetensors.numpy.load_file(folder / "state.safetensors")
+    assert all(name.startswith("state.learner.params.") for name in policy)
+    for part in (
+        "state.learner.optimiser_state.",
+        "state.memory.observation",
+        "state.memory.returns",
+        "state.memory.tree.sums",
+        "state.memory.largest_priority",
+        "state.memory.recent.reward",
+        "state.memory.recent.length",
+        "state.exploration",
+        "state.key",
+        "state.acting.environment.",
+        "state.acting.episode_return",
+        "tally.",
+    ):
+        assert any(name.startswith(part) for name in state), part
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["counters"]["iteration"] == STEPS // 20
+
+
+def test_resuming_a_stopped_run_ends_bit_identical(finished, tmp_path):
+    turns = iter([False] * 3 + [True])
+    config = small_config(tmp_path / "run")
+    _, reached_end = start(config, Silent(), stop=lambda: next(turns))
+    assert not reached_end
+    stopped_at = checkpoint.steps(tmp_path / "run" / "checkpoints")[-1]
+    assert 0 < stopped_at < STEPS
+    _, reached_end = resume(tmp_path / "run")
+    assert reached_end
+    assert_same_checkpoint(finished.path, tmp_path / "run", STEPS)
+    assert rows(finished.path) == rows(tmp_path / "run")
+
+
+def test_resume_with_more_steps_equals_a_longer_run(copy, tmp_path):
+    longer = small_run(tmp_path / "longer", steps=3000)
+    resume(copy, steps=3000)
+    assert_same_checkpoint(longer.path, copy, 3000)
+    assert rows(longer.path) == rows(copy)
+    assert RunDirectory(copy).config().steps == 3000
+
+
+def test_resume_with_fewer_steps_than_done_is_refused(copy):
+    before = rows(copy)
+    with pytest.raises(UsageError, match=f"steps: 100 is not allowed; the run has made {STEPS} steps already"):
+        resume(copy, steps=100)
+    assert RunDirectory(copy).config().steps == STEPS
+    assert rows(copy) == before
+
+
+def test_ten_kills_at_random_moments_change_nothing(tmp_path):
+    """SIGKILL while starting, training, logging or saving; each time resumed; bit-identical in the end."""
+    steps = 60_000
+    flags = [*SMALL_FLAGS, "--agent", "a2c+sil+exp", "--steps", steps, "--checkpoint-seconds", 0]
+    code, output = finish(sil("train", *flags, "--out", tmp_path / "whole"))
+    assert code == 0, output
+    moments = random.Random(7)
+    killed = tmp_path / "killed"
+    process = sil("train", *flags, "--out", killed)
+    seen = set()
+    for kill in range(10):
+        assert process.stdout is not None
+        process.stdout.readline()  # it says what it trains once it is about to begin
+        time.sleep(moments.uniform(0, 0.6))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        seen.add(max(checkpoint.steps(killed / "checkpoints"), default=0))
+        assert max(seen) < steps, f"too fast to be killed {kill + 1} times"
+        process = sil("resume", killed)
+    code, output = finish(process)
+    assert code == 0, output
+    assert len(seen) > 3, "the kills met the run at different points"
+    assert_same_checkpoint(tmp_path / "whole", killed, steps)
+    assert rows(tmp_path / "whole") == rows(killed)
+    assert not list(killed.rglob(f"{files.PARTIAL}*")), "nothing half-written is left"
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(copy, finished):
+    shutil.rmtree(copy / "checkpoints")
+    with open(copy / "metrics.csv", "a") as file:
+        file.write("0,12")  # half a row
+    resume(copy)
+    assert rows(copy) == rows(finished.path)
+    assert_same_checkpoint(finished.path, copy, STEPS)
+
+
+def test_a_crash_while_saving_never_harms_the_last_good_checkpoint(copy, monkeypatch):
+    before = arrays(copy, STEPS)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("safetensors.numpy.save_file", crash)
+    training = Training(RunDirectory(copy), small_config(copy, steps=3000), Silent())
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(copy / "checkpoints", 2500, training.progress, {}, kept=1)
+    assert checkpoint.steps(copy / "checkpoints") == [STEPS]
+    after = arrays(copy, STEPS)
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_only_the_last_few_checkpoints_are_kept(tmp_path):
+    run = small_run(tmp_path / "run", checkpoint_seconds=0.0, checkpoints_kept=2, log_every=40, agent="a2c")
+    kept = checkpoint.steps(run.directory.checkpoints)
+    assert len(kept) == 2
+    assert kept[-1] == STEPS
+
+
+@pytest.fixture
+def two_checkpoints(tmp_path):
+    turns = iter([False] * 2 + [True])
+    run, _ = start(small_config(tmp_path / "run"), Silent(), stop=lambda: next(turns))
+    resume(run.path)
+    first, last = checkpoint.steps(run.directory.checkpoints)
+    return run.path, first, last
+
+
+def _flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "state.safetensors", "meta.json"])
+@pytest.mark.parametrize("harm", ["flip a bit", "cut short", "remove"])
+def test_a_damaged_checkpoint_is_named_and_passed_over(two_checkpoints, finished, name, harm):
+    path, first, last = two_checkpoints
+    file = path / "checkpoints" / str(last) / name
+    if harm == "flip a bit":
+        _flip(file, file.stat().st_size // 2)
+    elif harm == "cut short":
+        file.write_bytes(file.read_bytes()[:-7])
+    else:
+        file.unlink()
+    heard = Heard()
+    training = Training(RunDirectory(path), RunDirectory(path).config(), heard)
+    assert training.counters.iteration * 20 == first
+    assert len(heard.messages) == 1
+    assert f"checkpoints/{last} is damaged ({name}: " in heard.messages[0]
+    resume(path)
+    assert_same_checkpoint(finished.path, path, STEPS)
+    assert rows(finished.path) == rows(path)
+
+
+def test_all_checkpoints_damaged_is_an_error_and_nothing_is_lost(copy):
+    before = rows(copy)
+    _flip(copy / "checkpoints" / str(STEPS) / "state.safetensors", 1000)
+    with pytest.raises(UsageError, match="has no checkpoint that is not damaged"):
+        resume(copy)
+    assert rows(copy) == before
+
+
+def test_evaluation_needs_the_policy_alone(copy, finished):
+    """A big memory costs nothing to evaluate: it is not even there."""
+    expected = finished.evaluate(20)
+    (copy / "checkpoints" / str(STEPS) / "state.safetensors").unlink()
+    np.testing.assert_array_equal(self_imitation.load(copy).evaluate(20).returns, expected.returns)
+
+
+def test_a_checkpoint_of_another_kind_of_run_is_refused(copy):
+    config = json.loads((copy / "config.json").read_text())
+    config["network"]["hidden"] = [9]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match=r"belongs to another kind of run; .* is float32"):
+        resume(copy)
+    with pytest.raises(UsageError, match="belongs to another kind of run"):
+        self_imitation.load(copy).evaluate()
+
+
+def test_a_pickle_in_place_of_a_checkpoint_is_never_run(copy):
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (copy / "ran",))
+
+    (copy / "checkpoints" / str(STEPS) / "policy.safetensors").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(UsageError, match="damaged"):
+        self_imitation.load(copy).evaluate()
+    assert not (copy / "ran").exists()
+
+
+def test_missing_rows_of_metrics_are_noticed(copy):
+    (copy / "metrics.csv").write_text("seed,step\n")
+    with pytest.raises(UsageError, match=r"metrics\.csv' is shorter than its checkpoint says"):
+        resume(copy, steps=3000)
+
+
+def test_two_processes_cannot_train_one_run(copy):
+    with files.lock(copy), pytest.raises(UsageError, match="is being trained by another process"):
+        resume(copy, steps=3000)
+    assert RunDirectory(copy).config().steps == STEPS
+
+
+def test_non_finite_losses_stop_the_run_at_the_step_and_keep_the_last_good_checkpoint(copy):
+    """A huge learning rate blows the weights up; the checkpoint that was there is untouched."""
+    before = arrays(copy, STEPS)
+    config = json.loads((copy / "config.json").read_text())
+    config["optimiser"]["learning_rate"] = 1e38
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        NonFiniteError, match=r"not finite at step \d+; .* the checkpoint at step 2000 is kept"
+    ) as error:
+        resume(copy, steps=4000)
+    step = int(str(error.value).split("at step ")[1].split(";")[0])
+    assert STEPS < step <= STEPS + 200
+    assert checkpoint.steps(copy / "checkpoints") == [STEPS]
+    after = arrays(copy, STEPS)
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_self_imitation_with_nothing_to_imitate_says_so(tmp_path):
+    heard = Heard()
+    start(small_config(tmp_path / "run", **{"sil.keep": "positive", "steps": 60}), heard)
+    assert any("memory is still empty" in message for message in heard.messages)
+
+
+def test_a_full_disk_while_saving_keeps_the_run_going_and_the_last_checkpoint(copy, monkeypatch):
+    """Here the disk is full for one save only; tests/test_faults.py fills a real one."""
+    real, failed = checkpoint.save, []
+
+    def full_once(*arguments, **others):
+        if not failed:
+            failed.append(True)
+            raise OSError(28, "No space left on device")
+        return real(*arguments, **others)
+
+    monkeypatch.setattr(checkpoint, "save", full_once)
+    heard = Heard()
+    config = override(RunDirectory(copy).config(), {"checkpoint_seconds": 0.0})
+    RunDirectory(copy).write_config(config)
+    _, reached_end = resume(copy, steps=3000, listener=heard)
+    assert reached_end
+    assert any("not saved" in message and "no space left" in message for message in heard.messages)
+    assert checkpoint.steps(copy / "checkpoints")[-1] == 3000
+
+
+def test_out_that_holds_a_run_offers_resume(copy):
+    before = rows(copy)
+    with pytest.raises(UsageError, match=f"it holds a run already; go on with it: sil resume {copy}"):
+        directory.create(small_config(copy))
+    assert rows(copy) == before
+
+
+def test_out_that_holds_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="allowed: a new or an empty directory"):
+        directory.create(small_config(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_python_interface(finished):
+    run = self_imitation.load(finished.path)
+    assert run.seeds == (0, 1)
+    result = run.evaluate(episodes=30)
+    assert result.returns.shape == result.lengths.shape == (2, 30)
+    low, high = result.interval
+    assert low <= result.mean <= high
+    policy = run.policy(seed=1)
+    assert policy.act(np.array([2, 8, 1, 1, 1])).shape == ()
+    assert policy.act(np.zeros((3, 7, 5))).shape == (3, 7)
+    observation = np.array([2, 8, 1, 1, 1], np.float32)
+    assert len({int(policy.act(observation, greedy=True)) for _ in range(5)}) == 1
+    assert len({int(policy.act(observation)) for _ in range(50)}) > 1, "an early policy is far from certain"
+    with pytest.raises(UsageError, match=r"observation: \(4,\) is not allowed; allowed: shape \(5,\)"):
+        policy.act(np.zeros(4))
+    with pytest.raises(UsageError, match="seed: 2 is not allowed; this run has seeds 0 to 1"):
+        run.policy(seed=2)
+    episode = run.play()
+    assert len(episode.observations) == len(episode.actions) + 1 == len(episode.rewards) + 1
+
+
+def test_evaluation_is_of_whole_first_episodes_and_repeats_with_its_key(finished):
+    one, same, other = (finished.evaluate(40, key=key) for key in (1, 1, 2))
+    np.testing.assert_array_equal(one.returns, same.returns)
+    assert not np.array_equal(one.lengths, other.lengths) or not np.array_equal(one.returns, other.returns)
+    assert (one.lengths <= 50).all()
+    assert set(np.unique(one.returns)) <= set(range(8))
+
+
+def test_policies_act_in_the_gymnasium_environment(finished):
+    import gymnasium
+
+    environment = gymnasium.make("self_imitation/KeyDoorTreasure-v0")
+    observation, _ = environment.reset(seed=0)
+    total = 0.0
+    policy = finished.policy()
+    while True:
+        observation, reward, terminated, truncated, _ = environment.step(policy.act(observation))
+        total += float(reward)
+        if terminated or truncated:
+            break
+    assert math.isfinite(total)
