@@ -262,7 +262,7 @@ def test_a_seed_is_a_run(maze_agent):
 
 
 def test_no_random_number_is_used_twice(maze_agent):
-    """The policy is still nearly even, so three of four actions of the next rollout differ; and its key is a new one."""
+    """The policy is still nearly even, so that three of four actions of the next rollout are others."""
     name, config, agent, iteration = maze_agent
     start = begin(config, agent)
     second, first_rollout, _ = iteration(start)

@@ -14,6 +14,7 @@ import self_imitation
 from self_imitation import collection
 from self_imitation.distributions import Categorical
 from self_imitation.environments import catalogue, on_device
+from self_imitation.environments.gymnasium_maze import KeyDoorTreasureEnv
 from self_imitation.environments.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import UsageError
 
@@ -207,10 +208,6 @@ def test_environments_by_name():
 IDS = {False: "self_imitation/KeyDoorTreasure-v0", True: "self_imitation/AppleKeyDoorTreasure-v0"}
 
 
-def act(environment, action):
-    return environment.step(np.int64(action))
-
-
 @both_mazes
 @pytest.mark.filterwarnings("error")
 def test_gymnasium_finds_nothing_to_complain_about(apples):
@@ -234,11 +231,11 @@ def test_what_was_handed_out_does_not_change_later():
     first, _ = environment.reset()
     kept = first.copy()
     first[:] = -1  # and a caller who writes into it changes nothing
-    second, *_ = act(environment, RIGHT)
-    act(environment, RIGHT)
+    second, *_ = environment.step(RIGHT)
+    environment.step(RIGHT)
     assert second.tolist() == [3, 8, 1, 1, 1]
     second[:] = -1
-    assert act(environment, LEFT)[0].tolist() == [3, 8, 1, 1, 1]
+    assert environment.step(LEFT)[0].tolist() == [3, 8, 1, 1, 1]
     assert environment.reset()[0].tolist() == kept.tolist()
 
 
@@ -272,7 +269,7 @@ def test_random_walks_are_the_same_on_the_device_in_gymnasium_and_in_the_twin(ap
                 tuple(rollout[name][t, n].tolist() for name in ("successor", "reward", "terminated", "truncated"))
                 == expected
             )
-            observation, *rest = act(copy, action)
+            observation, *rest = copy.step(np.int64(action))
             assert (observation.tolist(), *rest) == (*expected, {})
             if terminated or truncated:
                 place, time, _ = first_place(apples), 0, copy.reset()
@@ -292,14 +289,14 @@ def test_the_shortest_way_to_the_treasure_in_gymnasium(apples):
         # one step left, as many as are left against the wall there, and one step back
         actions = (LEFT, *[LEFT] * (waste - 2), RIGHT, *way) if waste else way
         for count, action in enumerate(actions, start=1):
-            _, reward, terminated, truncated, _ = act(environment, action)
+            _, reward, terminated, truncated, _ = environment.step(action)
             total += reward
             assert (terminated, truncated) == (count == len(actions), False)
         assert total == best
     # one step later it is too late
     environment.reset()
     for action in (LEFT, *[LEFT] * (waste - 1), RIGHT, *way[:-1]):
-        _, _, terminated, truncated, _ = act(environment, action)
+        _, _, terminated, truncated, _ = environment.step(action)
     assert (terminated, truncated) == (False, True)
 
 
@@ -325,7 +322,7 @@ def test_rendering_as_text(apples):
     environment.reset()
     picture = PICTURE if apples else PICTURE.replace("a", ".")
     assert environment.render() == picture
-    act(environment, UP)
+    environment.step(UP)
     moved = picture.replace("#.....#.....#\n#.@...#", "#.@...#.....#\n#.....#")
     assert moved != picture
     assert environment.render() == moved
@@ -337,7 +334,7 @@ def test_rendering_shows_what_was_taken():
     for action in min(
         (way for place, way in search(True).items() if not place.treasure and not any(place.apples)), key=len
     ):
-        act(environment, action)
+        environment.step(action)
     assert set(environment.render()) == {"#", ".", "@", "\n"}
 
 
@@ -351,7 +348,7 @@ def test_rendering_as_pixels(apples):
     assert before.shape[0] == before.shape[1]
     assert before.shape[0] % 13 == 0
     assert before.shape[2] == 3
-    act(environment, UP)
+    environment.step(UP)
     after = environment.render()
     size = before.shape[0] // 13
 
@@ -378,10 +375,27 @@ def test_no_render_mode_gives_no_picture():
 
 
 def test_an_unknown_render_mode_is_refused():
-    with pytest.raises(ValueError, match="render_mode"):
-        gymnasium.make(IDS[False]).unwrapped.__class__(render_mode="braille")
+    with pytest.raises(UsageError, match="render_mode: 'braille'"):
+        KeyDoorTreasureEnv(render_mode="braille")
 
 
-def test_a_step_before_the_first_reset_is_refused():
-    with pytest.raises(gymnasium.error.ResetNeeded):
-        act(gymnasium.make(IDS[False]), UP)
+def test_before_the_first_reset_there_is_nothing_to_step_or_show():
+    for environment in (gymnasium.make(IDS[False], render_mode="ansi"), KeyDoorTreasureEnv(render_mode="ansi")):
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            environment.step(UP)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            environment.render()
+
+
+@pytest.mark.parametrize("action", [-1, 4, np.int64(-4)])
+def test_an_action_that_is_none_is_refused_and_takes_no_time(action):
+    environment = gymnasium.make(IDS[False])
+    environment.reset()
+    for _ in range(LIMIT - 1):
+        with pytest.raises(UsageError, match=rf"action: {int(action)} is not allowed; allowed: 0 to 3"):
+            environment.step(action)
+        environment.step(UP)
+    observation, _, _, truncated, _ = environment.step(LEFT)
+    assert truncated
+    # up through the opening at column 2 to the upper wall, and one step left
+    assert observation.tolist() == [1, 1, 1, 1, 1]

@@ -227,7 +227,7 @@ def test_a_crash_while_saving_never_harms_the_last_good_checkpoint(copy, monkeyp
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("safetensors.numpy.save_file", crash)
+    monkeypatch.setattr(files, "write_through", crash)
     training = Training(RunDirectory(copy), small_config(copy, steps=3000), Silent())
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(copy / "checkpoints", 2500, training.progress, {}, kept=1)

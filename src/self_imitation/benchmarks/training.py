@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from self_imitation import agents, collection, imitation, optimisation
 from self_imitation.algorithm import Agent
@@ -64,17 +65,13 @@ def _fixed_batches(config: TrainConfig, agent: Agent) -> tuple[Learner, Rollout,
         return state.learner, rollout, None
     shape = (agent.imitation.updates, agent.imitation.batch)
     chosen = jax.random.randint(jax.random.key(2), shape, 0, config.steps_per_iteration)
-    return (
-        state.learner,
-        rollout,
-        Batch(
-            slot=chosen,
-            observation=rollout.observation.reshape(-1, *rollout.observation.shape[2:])[chosen],
-            action=rollout.action.reshape(-1)[chosen],
-            returns=jax.random.uniform(jax.random.key(3), shape),
-            weight=jnp.ones(shape),
-        ),
-    )
+    returns = jax.random.uniform(jax.random.key(3), shape)
+
+    def batch(chosen: Int[Array, " batch"], returns: Float[Array, " batch"]) -> Batch:
+        observation = rollout.observation.reshape(-1, *rollout.observation.shape[2:])[chosen]
+        return Batch(chosen, observation, rollout.action.reshape(-1)[chosen], returns, jnp.ones_like(returns))
+
+    return state.learner, rollout, jax.vmap(batch)(chosen, returns)
 
 
 def _gradient_steps(

@@ -12,10 +12,16 @@ from self_imitation.errors import UsageError
 
 T = TypeVar("T")
 
-_KINDS = {
-    "invalid literal for int() with base 10": "a whole number",
-    "could not convert string to float": "a number",
-}
+# What tyro says, and how we say it: field, value, what is allowed.
+_SAYINGS = (
+    (r"^Error parsing (\S+): ", r"\1: "),
+    (r"invalid literal for int\(\) with base 10: (.*)$", r"\1 is not a whole number"),
+    (r"no type matching (\S+) could be instantiated from \[(.*?)\]\. Got errors.*$", r"\2 is not allowed; allowed: \1"),
+    (r"could not convert string to float: (.*)$", r"\1 is not a number"),
+    (r"Could not find valid parse for arguments: \[(.*)\]$", r"\1 is not what it takes"),
+    (r"^invalid choice (.*) for argument '(.*)'\. Expected one of \((.*)\)$", r"\2: \1 is not allowed; allowed: \3"),
+    (r"^Missing from sil \S+: (\S+) (.*?)\.? \(required\)$", r"\1 is missing: \2"),
+)
 
 
 def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None, summary: str = "") -> T:
@@ -32,13 +38,17 @@ def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | No
 
 
 def _one_line(box: str) -> str:
-    """The message in tyro's box: its first part, and the nearest option where there is one."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    rows = [row.strip("│ ").strip() for row in text.splitlines() if row.startswith("│")]
-    parts = " ".join("\n" if set(row) == {"─"} else row for row in rows).split("\n")
-    message = parts[0].strip().rstrip(".")
-    message = re.sub(r"^Error parsing (\S+): ", r"\1: ", message)
-    for theirs, ours in _KINDS.items():
-        message = re.sub(rf"{re.escape(theirs)}: (.*)$", rf"\1 is not {ours}", message)
-    nearest = re.search(r"Perhaps you meant: (\S+)", re.sub(r"\s+", " ", " ".join(parts[1:])))
+    """The message in tyro's box: its first part, and the nearest option where there is one.
+
+    Where the screen can't show the box's lines, its title stands above a ruler instead of in the frame.
+    """
+    rows = [row.strip(" │") for row in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
+    framed = rows[0].startswith("╭")
+    body = rows[1:-1] if framed else rows
+    text = " ".join("\n" if re.fullmatch("[─-]+", row) else row for row in body)
+    parts = [re.sub(r"[ ]+", " ", part).strip() for part in text.split("\n")][0 if framed else 1 :]
+    message = parts[0].rstrip(".")
+    for theirs, ours in _SAYINGS:
+        message = re.sub(theirs, ours, message)
+    nearest = re.search(r"Perhaps you meant: (\S+)", " ".join(parts[1:]))
     return message + (f"; did you mean {nearest[1]}?" if nearest else "")

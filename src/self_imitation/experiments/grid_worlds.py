@@ -91,7 +91,7 @@ def _line(curve: Curve, seconds: float) -> Line:
     final = curve.returns[-1]
     level = SOLVED * BEST_RETURN[curve.env]
     solved = int((final >= level).sum())
-    reached = np.flatnonzero(np.nanmean(curve.returns, axis=1) >= level)
+    reached = np.flatnonzero(curve.returns.mean(axis=1) >= level)
     first = float(curve.steps[reached[0]]) if len(reached) else math.nan
     interval = statistics.mean_interval(final)
     share = statistics.fraction_interval(solved, len(final))

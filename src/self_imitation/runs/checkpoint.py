@@ -44,8 +44,7 @@ def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any
         policy = {name: array for name, array in arrays.items() if name.startswith(PARAMS)}
         rest = {name: array for name, array in arrays.items() if name not in policy}
         for name, content in ((POLICY, policy), (STATE, rest)):
-            safetensors.numpy.save_file(content, partial / name)
-            files.sync_file(partial / name)
+            files.write_through(partial / name, safetensors.numpy.save(content))
         checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
         meta = {"version": VERSION, "step": step, "counters": counters, "checksums": checksums}
         files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})

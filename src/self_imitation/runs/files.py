@@ -17,10 +17,7 @@ PARTIAL = ".partial-"
 
 def write_atomically(path: Path, content: str) -> None:
     partial = path.with_name(PARTIAL + path.name)
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_through(partial, content.encode())
     os.replace(partial, path)
     sync_directory(path.parent)
 
@@ -29,8 +26,11 @@ def write_json(path: Path, data: object) -> None:
     write_atomically(path, json.dumps(data, indent=2) + "\n")
 
 
-def sync_file(path: Path) -> None:
-    with open(path, "rb") as file:
+def write_through(path: Path, content: bytes) -> None:
+    """Returns once it is on the disk itself."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
         os.fsync(file.fileno())
 
 

@@ -60,7 +60,6 @@ class Training:
         self.run, self.config, self.listener = run, config, listener
         self.program = Program(config)
         self.progress, self.counters = self._restore()
-        self.program.compile(self.progress)
         self._warned = False
         self.saved_at = self.counters.iteration if self._resumed else -1
 
@@ -71,8 +70,10 @@ class Training:
         keep_bytes = counters.metrics_bytes if self._resumed else None
         self.metrics = MetricsWriter(self.run.path, columns, keep_bytes)
         self.listener.started(config, self.run, counters.iteration, _device_name(self.program))
-        last_save, stretch = time.monotonic(), 1
         try:
+            if counters.iteration < config.iterations:
+                self.program.compile(self.progress)
+            last_save, stretch = time.monotonic(), 1
             while counters.iteration < config.iterations and not stop():
                 row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
                 count = min(stretch, row_end - counters.iteration, config.iterations - counters.iteration)
