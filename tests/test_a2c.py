@@ -128,11 +128,21 @@ def value_step(targets):
         ({"truncated": [[False], [True]]}, True, (4.0, 6.0)),
         # the same as an end
         ({"truncated": [[False], [True]]}, False, (2.0, 2.0)),
+        # both at once: an end
+        ({"terminated": [[False], [True]], "truncated": [[False], [True]]}, True, (2.0, 2.0)),
         # no end: what is seen next is state 3, worth 100: 2 + 100/2 = 52; 1 + 52/2 = 27
         ({}, True, (27.0, 52.0)),
         ({}, False, (27.0, 52.0)),
     ],
-    ids=["terminal bootstrap", "terminal", "cut bootstrap", "cut as end", "goes on bootstrap", "goes on"],
+    ids=[
+        "terminal bootstrap",
+        "terminal",
+        "cut bootstrap",
+        "cut as end",
+        "terminal and cut",
+        "goes on bootstrap",
+        "goes on",
+    ],
 )
 def test_what_the_end_of_a_rollout_is_worth(end, bootstrap, targets):
     params, metrics = improved(rollout_of(**ENDING, **end), VALUES, bootstrap)

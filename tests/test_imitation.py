@@ -430,3 +430,27 @@ def test_values_in_a_column_from_a_users_actor_critic_are_refused():
 def test_the_authors_keep_only_episodes_with_a_reward_above_zero(keep, stored):
     memory = filled_memory([0, 1, 0, 1, 0], [0, 1, 2, 0, 1], [-1.0, 0.0, 0.5, 0.0, 2.0], keep)
     assert np.asarray(memory.returns[: int(memory.size)]).tolist() == stored
+
+
+def test_an_impossible_action_that_is_not_imitated_costs_no_nan():
+    config = SelfImitationConfig(max_neg_log_prob=5.0)
+    log_prob, returns = jnp.array([-1.0, -jnp.inf]), jnp.array([2.0, 0.0])
+    ones = jnp.ones(2)
+    loss, _ = self_imitation_loss(log_prob, ones, ones, returns, ones, config)
+    # only the first is imitated: (1 * 1 + 0.01 * 1/2) / 2
+    assert loss == pytest.approx(0.5025)
+
+
+def test_the_reported_cap_is_exact_however_unlikely_the_action():
+    config = SelfImitationConfig(max_neg_log_prob=5.0, value_weight=0.0)
+    one = jnp.ones(1)
+    loss, _ = self_imitation_loss(jnp.array([-1e9]), one, 0 * one, one, one, config)
+    assert loss == 5.0
+
+
+def test_shapes_that_would_broadcast_are_refused_even_without_the_type_check():
+    from self_imitation.shapes import require_one_shape
+
+    with pytest.raises(ValueError, match=r"shapes must be the same: value \(3, 1\), returns \(3,\)"):
+        require_one_shape(value=jnp.ones((3, 1)), returns=jnp.ones(3))
+    require_one_shape(value=jnp.ones(3), returns=jnp.ones(3))

@@ -246,3 +246,16 @@ def test_descend_serves_any_optimiser():
     assert optimisation.descend(optax.sgd(0.5), learner, {"weight": jnp.array([2.0])}).params["weight"].tolist() == [
         0.0
     ]
+
+
+def test_a_forbidden_action_costs_no_nan():
+    """A user may mask actions with logits of -inf: what is left is a distribution like any other, gradients too."""
+    logits = jnp.array([[0.0, 0.0, -jnp.inf]])
+
+    def score(logits):
+        distribution = Categorical(logits)
+        return distribution.log_prob(jnp.array([0])).sum() + distribution.entropy().sum()
+
+    assert score(logits) == pytest.approx(-np.log(2) + np.log(2), abs=1e-6)
+    assert Categorical(logits).log_prob(jnp.array([2]))[0] == -jnp.inf
+    np.testing.assert_allclose(jax.grad(score)(logits), [[0.5, -0.5, 0.0]], atol=1e-6)

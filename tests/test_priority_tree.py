@@ -213,6 +213,18 @@ def test_a_leaf_of_weight_zero_is_never_drawn(capacity, pattern):
     assert_draws_only_positive(filled(weights), weights, treacherous_uniforms(weights))
 
 
+@pytest.mark.parametrize("capacity", [5000, 20_000])
+def test_rounding_does_not_lead_past_the_last_positive_leaf_of_a_row(capacity):
+    """A row's sum must be added up just as the draw adds up its leaves: an ulp more would lead to the empty one."""
+    rng = np.random.default_rng(9)
+    row = 16 * (capacity // 32) + np.arange(16)
+    for _ in range(60):
+        weights = np.zeros(capacity, np.float32)
+        weights[row[:15]] = rng.uniform(FLOOR, 1, 15)
+        tree = update(priority_tree.create(capacity), row, weights[row], np.ones(16, bool))
+        assert_draws_only_positive(tree, weights, treacherous_uniforms(weights))
+
+
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_a_partly_filled_tree_draws_only_what_was_set(capacity):
     rng = np.random.default_rng(1)
@@ -258,8 +270,9 @@ def test_sums_do_not_drift_over_thousands_of_updates(capacity):
 def test_a_uniform_lands_where_the_exact_cumulative_sum_says(capacity):
     """Draws rise with the uniform, and only within rounding distance of a boundary may the neighbour be drawn."""
     rng = np.random.default_rng(3)
-    weights = np.where(rng.random(capacity) < 60 / capacity, rng.uniform(FLOOR, 1, capacity), 0).astype(np.float32)
-    weights[capacity // 2] = 1.0
+    middle = np.abs(np.arange(capacity) - capacity // 2) < 20  # neighbours, and others far from them
+    positive = middle | (rng.random(capacity) < 30 / capacity)
+    weights = np.where(positive, rng.uniform(FLOOR, 1, capacity), 0).astype(np.float32)
     uniform = np.sort(np.concatenate([np.arange(1 << 15, dtype=np.float32) / (1 << 15), treacherous_uniforms(weights)]))
     tree = filled(weights)
     leaf = np.asarray(draw(tree, jnp.asarray(uniform))[0])

@@ -9,6 +9,7 @@ from self_imitation import memory as episodic_memory
 from self_imitation import optimisation
 from self_imitation.config import SelfImitationConfig
 from self_imitation.memory import Batch, Memory
+from self_imitation.shapes import require_one_shape
 from self_imitation.types import ActorCritic, Learner, Metrics, Params
 
 
@@ -24,12 +25,15 @@ def self_imitation_loss(
 
     A weight of 0 marks a place in the batch that nothing fills.
     """
+    require_one_shape(log_prob=log_prob, entropy=entropy, value=value, returns=returns, weight=weight)
     filled = weight > 0
     imitated = (returns > value) & filled
     gap = jnp.where(imitated, returns - value, 0.0)  # (R - V)+
     advantage = jax.lax.stop_gradient(gap if config.clip is None else jnp.minimum(gap, config.clip))
 
-    policy_loss = _capped(-log_prob, config.max_neg_log_prob) * advantage  # Eq. 2
+    # Eq. 2. Where nothing is imitated -log pi may be infinite (a masked action), and infinity times 0 is not 0.
+    neg_log_prob = jnp.where(imitated, -log_prob, 0.0)
+    policy_loss = _capped(neg_log_prob, config.max_neg_log_prob) * advantage
     # Eq. 3, 1/2 (R - V)+^2, where the gap is within the clip; beyond it the gradient stays at the clip.
     value_loss = advantage * (gap - 0.5 * advantage)
     bonus = jnp.where(imitated, entropy, 0.0)
@@ -54,7 +58,8 @@ def _capped(neg_log_prob: Float[Array, " batch"], most: float | None) -> Float[A
     """The value capped, the gradient whole: a cap with its gradient would stop learning from rare good actions."""
     if most is None:
         return neg_log_prob
-    return neg_log_prob + jax.lax.stop_gradient(jnp.minimum(neg_log_prob, most) - neg_log_prob)
+    unchanged = jax.lax.stop_gradient(neg_log_prob)
+    return jnp.minimum(unchanged, most) + (neg_log_prob - unchanged)
 
 
 def _divisor(filled: Bool[Array, " batch"], imitated: Bool[Array, " batch"], config: SelfImitationConfig) -> Array:

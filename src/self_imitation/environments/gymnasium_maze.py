@@ -1,5 +1,6 @@
 """The mazes as Gymnasium environments, so that any other library can train on them."""
 
+import operator
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -84,7 +85,10 @@ class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._outcomes.start.copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        action = int(action)
+        try:
+            action = operator.index(action)
+        except TypeError:
+            raise bad_value("action", action, f"allowed: a whole number, 0 to {self.action_space.n - 1}") from None
         if not 0 <= action < self.action_space.n:
             raise bad_value("action", action, f"allowed: 0 to {self.action_space.n - 1}")
         if self._observation is None:

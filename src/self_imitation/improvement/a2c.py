@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from self_imitation import optimisation
 from self_imitation.config import A2CConfig
 from self_imitation.returns import n_step_returns
+from self_imitation.shapes import require_one_shape
 from self_imitation.types import ActorCritic, Learner, Metrics, Params, Rollout
 
 
@@ -19,6 +20,7 @@ def a2c_loss(
     config: A2CConfig,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Eq. 4: L = E[L_policy + beta L_value], with the n-step returns V^n as `target`."""
+    require_one_shape(log_prob=log_prob, entropy=entropy, value=value, target=target)
     advantage = jax.lax.stop_gradient(target - value)
     policy_loss = jnp.mean(-log_prob * advantage)  # Eq. 5, first term
     mean_entropy = jnp.mean(entropy)  # Eq. 5, second term
@@ -60,7 +62,8 @@ class A2C:
         value_at_end = jnp.zeros_like(reward)
         if self.bootstrap_time_limits:
             _, value = actor_critic(params, _flat(rollout.successor))
-            value_at_end = jnp.where(rollout.truncated, value.reshape(reward.shape), 0.0)
+            cut_off = rollout.truncated & ~rollout.terminated  # an environment may set both: then it is an end
+            value_at_end = jnp.where(cut_off, value.reshape(reward.shape), 0.0)
         return n_step_returns(reward, rollout.ended, value_at_end, last_value, self.config.discount)
 
 
