@@ -54,7 +54,8 @@ def draw(tree: PriorityTree, uniform: Float[Array, " batch"]) -> tuple[Int[Array
     cumulative = jax.lax.cummax(jnp.where(sums > 0, jnp.cumsum(sums), 0.0))
     mass = uniform * cumulative[-1] * JUST_BELOW_ONE
     node = jnp.searchsorted(cumulative, mass, side="right").astype(jnp.int32)
-    mass = mass - jnp.where(node > 0, cumulative[node - 1], 0.0)
+    # Not below 0: the compiler may fuse the product above into this difference and round it otherwise than the search.
+    mass = jnp.maximum(mass - jnp.where(node > 0, cumulative[node - 1], 0.0), 0.0)
 
     def down(_: Int[Array, ""], walk: _Walk) -> _Walk:
         children = _children(tree, tree.sums, walk.node)
