@@ -622,10 +622,12 @@ def test_places_that_weigh_nothing_never_alter_a_priority():
 
 def rollouts_of_seeds(rng: np.random.Generator, sources: list[Steps], steps: int, rates: list[float]) -> list[Rollout]:
     shape = (steps, sources[0].environments)
-    return [
-        source.rollout(rng.choice([0.0, 0.0, 1.0, -0.5], shape), rng.random(shape) < rate)
-        for source, rate in zip(sources, rates, strict=True)
-    ]
+    rollouts = []
+    for source, rate in zip(sources, rates, strict=True):
+        ended = rng.random(shape) < rate
+        ended[-1, -1] |= rate > 0 and rng.random() < 0.3  # at the very last place too
+        rollouts.append(source.rollout(rng.choice([0.0, 0.0, 1.0, -0.5], shape), ended))
+    return rollouts
 
 
 def stack(trees: list):
