@@ -84,6 +84,8 @@ def test_every_setting_has_a_rule_and_a_text():
         ("sil.keep", "some"),
         ("sil.room", 0),
         ("sil.bias_correction", -0.1),
+        ("sil.bias_correction", 1.1),
+        ("sil.priority_exponent", 5.0),
         ("exp.scale", -1.0),
         ("time_limit", "never"),
         ("preset", "mine"),

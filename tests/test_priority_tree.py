@@ -78,8 +78,24 @@ def treacherous_uniforms(weights: np.ndarray, count: int = 1024) -> np.ndarray:
     return np.clip(np.concatenate([ends, near, others]), 0, BELOW_ONE).astype(np.float32)
 
 
-def assert_draws_only_positive(tree: PriorityTree, weights: np.ndarray, uniform: np.ndarray) -> None:
-    leaf, weight = map(np.asarray, draw(tree, jnp.asarray(uniform)))
+def at_every_level(tree: PriorityTree, uniform: np.ndarray) -> np.ndarray:
+    """Columns with the same number at all levels, then columns of numbers that have nothing to do with each other."""
+    rng = np.random.default_rng(1)
+    others = [rng.permutation(uniform) for _ in range(tree.levels)]
+    return np.concatenate([np.tile(uniform, (tree.levels, 1)), np.stack(others)], axis=1)
+
+
+def row_uniforms(tree: PriorityTree) -> np.ndarray:
+    """Numbers next to the boundaries between the children of some of the nodes that have any weight."""
+    rows = np.asarray(tree.sums).reshape(-1, 16)
+    rows = rows[rows.sum(axis=1) > 0]
+    some = rows[np.random.default_rng(2).permutation(len(rows))[:4]]
+    return np.concatenate([treacherous_uniforms(row, 128) for row in some])
+
+
+def assert_draws_only_positive(tree: PriorityTree, weights: np.ndarray) -> None:
+    uniform = np.concatenate([treacherous_uniforms(weights), row_uniforms(tree)])
+    leaf, weight = map(np.asarray, draw(tree, jnp.asarray(at_every_level(tree, uniform))))
     assert leaf.min() >= 0
     assert leaf.max() < len(weights)
     assert_array_equal(weight, weights[leaf])
@@ -136,7 +152,7 @@ def assert_follows_plain_array(capacity: int, operations: list) -> None:
         was_set[leaf[where]] = True
         assert_tree_equals(tree, weights, was_set)
         if weights.any():
-            assert_draws_only_positive(tree, weights, treacherous_uniforms(weights))
+            assert_draws_only_positive(tree, weights)
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -173,7 +189,8 @@ def test_frequencies_are_in_proportion_to_the_weights(capacity):
     places = rng.choice(capacity, 200, replace=False)
     weights = np.zeros(capacity, np.float32)
     weights[places] = np.geomspace(FLOOR, 1, 200)
-    leaf, _ = draw(filled(weights), jnp.asarray(rng.random(2_000_000, dtype=np.float32)))
+    tree = filled(weights)
+    leaf, _ = draw(tree, jnp.asarray(rng.random((tree.levels, 2_000_000), dtype=np.float32)))
     counts = np.bincount(np.asarray(leaf), minlength=capacity)
     assert counts.sum() == counts[places].sum()
     probabilities = weights[places].astype(np.float64) / weights.sum(dtype=np.float64)
@@ -210,7 +227,7 @@ def patterns(capacity: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("pattern", patterns(5))
 def test_a_leaf_of_weight_zero_is_never_drawn(capacity, pattern):
     weights = patterns(capacity)[pattern]
-    assert_draws_only_positive(filled(weights), weights, treacherous_uniforms(weights))
+    assert_draws_only_positive(filled(weights), weights)
 
 
 @pytest.mark.parametrize("capacity", [5000, 20_000])
@@ -222,7 +239,7 @@ def test_rounding_does_not_lead_past_the_last_positive_leaf_of_a_row(capacity):
         weights = np.zeros(capacity, np.float32)
         weights[row[:15]] = rng.uniform(FLOOR, 1, 15)
         tree = update(priority_tree.create(capacity), row, weights[row], np.ones(16, bool))
-        assert_draws_only_positive(tree, weights, treacherous_uniforms(weights))
+        assert_draws_only_positive(tree, weights)
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -233,7 +250,7 @@ def test_a_partly_filled_tree_draws_only_what_was_set(capacity):
         leaf = np.minimum(np.arange(BATCH), stored - 1)
         weights[:stored] = rng.uniform(FLOOR, 1, stored)
         tree = update(tree, leaf, weights[leaf], np.arange(BATCH) < stored)
-        assert_draws_only_positive(tree, weights, treacherous_uniforms(weights))
+        assert_draws_only_positive(tree, weights)
         assert tree.minimum == weights[:stored].min()
 
 
@@ -262,31 +279,52 @@ def test_sums_do_not_drift_over_thousands_of_updates(capacity):
     tree = update(tree, jnp.arange(capacity), jnp.asarray(expected), jnp.ones(capacity, bool))
     assert_tree_equals(tree, expected, np.ones(capacity, bool))
     assert float(tree.sums[: tree.top].sum()) == expected[capacity - 7]
-    chosen, _ = draw(tree, jnp.asarray(treacherous_uniforms(expected)))
+    chosen, _ = draw(tree, jnp.asarray(at_every_level(tree, treacherous_uniforms(expected))))
     assert set(np.asarray(chosen).tolist()) == {capacity - 7}
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_a_uniform_lands_where_the_exact_cumulative_sum_says(capacity):
-    """Draws rise with the uniform, and only within rounding distance of a boundary may the neighbour be drawn."""
+def test_each_number_chooses_at_its_level_as_an_exact_cumulative_sum_does(capacity):
+    """Below the node that was reached, children come in proportion to their weight; near a boundary, rounding decides."""
     rng = np.random.default_rng(3)
     middle = np.abs(np.arange(capacity) - capacity // 2) < 20  # neighbours, and others far from them
     positive = middle | (rng.random(capacity) < 30 / capacity)
     weights = np.where(positive, rng.uniform(FLOOR, 1, capacity), 0).astype(np.float32)
-    uniform = np.sort(treacherous_uniforms(weights))
     tree = filled(weights)
+    uniform = at_every_level(tree, np.concatenate([treacherous_uniforms(weights), row_uniforms(tree)]))
     leaf = np.asarray(draw(tree, jnp.asarray(uniform))[0])
-    assert_array_equal(leaf, np.asarray(draw(tree, jnp.asarray(uniform))[0]))
-    assert (np.diff(leaf) >= 0).all()
+    assert_array_equal(leaf, np.asarray(draw(tree, jnp.asarray(uniform))[0]), "the same numbers, the same leaves")
 
-    cumulative = np.cumsum(weights, dtype=np.float64)
-    mass, slack = uniform.astype(np.float64) * cumulative[-1], ROUNDING * cumulative[-1]
-    assert (mass < cumulative[leaf] + slack).all()
-    assert (mass >= cumulative[leaf] - weights[leaf] - slack).all()
-    nearest = np.abs(mass[:, None] - np.concatenate([[0], np.unique(cumulative)])).min(axis=1)
-    inside = nearest > slack
-    assert inside.mean() > 0.3
-    assert_array_equal(leaf[inside], np.searchsorted(cumulative, mass[inside], side="right"))
+    levels = [np.pad(weights.astype(np.float64), (0, tree.top * 16**tree.depth - capacity))]
+    for _ in range(tree.depth):
+        levels.insert(0, levels[0].reshape(-1, 16).sum(axis=1))
+    for level, (sums, number) in enumerate(zip(levels, uniform.astype(np.float64), strict=True)):
+        chosen = leaf // 16 ** (tree.depth - level)
+        family = np.zeros(len(leaf), int) if level == 0 else chosen // 16
+        members = sums.reshape(1 if level == 0 else -1, tree.top if level == 0 else 16)[family]
+        upper = np.cumsum(members, axis=1)
+        place = chosen - family * members.shape[1]
+        above = np.take_along_axis(upper, place[:, None], 1)[:, 0]
+        below = above - np.take_along_axis(members, place[:, None], 1)[:, 0]
+        mass, slack = number * upper[:, -1], ROUNDING * upper[:, -1]
+        assert (mass < above + slack).all()
+        assert (mass >= below - slack).all()
+
+
+def test_a_small_weight_among_a_hundred_thousand_others_is_found_as_often_as_it_should():
+    """One number of 24 bits would either never lead to a weight this far below the rounding of the sum, or too often."""
+    weights = np.ones(LARGEST, np.float32)
+    weights[77_777] = FLOOR
+    tree = filled(weights)
+    node = 77_777 // 256
+    sums = np.asarray(tree.sums)
+    start = (sums[:node].sum() + 0.5) / sums[: tree.top].sum()  # a number that leads to the leaf's node at the top
+    uniform = np.random.default_rng(5).random((tree.levels, 4_000_000), dtype=np.float32)
+    uniform[0] = start
+    uniform[1] = (77_777 % 256 // 16 + 0.5) / 16  # and to its row
+    count = int((np.asarray(draw(tree, jnp.asarray(uniform))[0]) == 77_777).sum())
+    expected = 4_000_000 * FLOOR / (15 + FLOOR)
+    assert abs(count - expected) < 5 * expected**0.5
 
 
 @pytest.mark.parametrize("capacity", [1000, 20_000])
@@ -299,7 +337,7 @@ def test_trees_side_by_side_are_as_each_alone(capacity):
         steps = [random_update(rng, capacity, "anywhere", "priorities", 0.2, masked) for _ in trees]
         trees = [update(tree, *step) for tree, step in zip(trees, steps, strict=True)]
         together = update_all(together, *(np.stack(part) for part in zip(*steps, strict=True)))
-        uniform = rng.random((3, BATCH), dtype=np.float32)
+        uniform = rng.random((3, trees[0].levels, BATCH), dtype=np.float32)
         leaf, weight = draw_all(together, uniform)
         for k, tree in enumerate(trees):
             for mine, alone in zip(jax.tree.leaves(together), jax.tree.leaves(tree), strict=True):

@@ -318,8 +318,8 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "sil.capacity": _whole(1),
     "sil.room": _or_none(_whole(1)),
     "sil.start_after": _whole(0),
-    "sil.priority_exponent": _real(0),
-    "sil.bias_correction": _real(0),
+    "sil.priority_exponent": _real(0, 4),  # beyond, the smallest priority to that power leaves the range of float32
+    "sil.bias_correction": _real(0, 1),
     "exp.scale": _real(0),
 }
 

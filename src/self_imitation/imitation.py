@@ -82,18 +82,18 @@ def imitate(
     """
     ready = memory.size > config.start_after
 
-    def update(so_far: tuple[Learner, Memory], uniform: Float[Array, " batch"]) -> tuple:
+    def update(so_far: tuple[Learner, Memory], key: PRNGKeyArray) -> tuple:
         learner, memory = so_far
-        batch = episodic_memory.draw(memory, uniform, config)
+        batch = episodic_memory.draw(memory, key, config)
         gradient, (advantage, metrics) = jax.grad(loss_of_batch, has_aux=True)(
             learner.params, actor_critic, batch, config
         )
         learner = optimisation.descend(optimiser, learner, gradient)
         return (learner, episodic_memory.reprioritise(memory, batch, advantage, config)), metrics
 
-    uniforms = jax.random.uniform(key, (config.updates, config.batch))
+    keys = jax.random.split(key, config.updates)
     metrics: Metrics
-    (learned, memory), metrics = jax.lax.scan(update, (learner, memory), uniforms)
+    (learned, memory), metrics = jax.lax.scan(update, (learner, memory), keys)
     learner = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, learner)
     return learner, memory, jax.tree.map(jnp.mean, metrics)
 

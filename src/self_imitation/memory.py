@@ -9,7 +9,7 @@ touches the memory.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from self_imitation import priority_tree
 from self_imitation.config import SelfImitationConfig
@@ -106,14 +106,19 @@ def remember(memory: Memory, rollout: Experience, config: SelfImitationConfig) -
     return _store(memory, finished, config)
 
 
-def draw(memory: Memory, uniform: Float[Array, " batch"], config: SelfImitationConfig) -> Batch:
-    """For each number in [0, 1) one item, by priority.
+def draw(memory: Memory, key: PRNGKeyArray, config: SelfImitationConfig) -> Batch:
+    """`config.batch` items, each by priority and independently of the others."""
+    return draw_at(memory, jax.random.uniform(key, (memory.tree.levels, config.batch)), config)
+
+
+def draw_at(memory: Memory, uniform: Float[Array, "levels batch"], config: SelfImitationConfig) -> Batch:
+    """The items at which these random numbers point.
 
     With fewer items stored than asked for, only as many places count; with `start_after` or fewer, none.
     """
     slot, weight = priority_tree.draw(memory.tree, uniform)
     slot = jnp.clip(slot, 0, jnp.maximum(memory.size - 1, 0))
-    filled = (jnp.arange(uniform.shape[0]) < memory.size) & (memory.size > config.start_after)
+    filled = (jnp.arange(uniform.shape[1]) < memory.size) & (memory.size > config.start_after)
     correction = (weight / memory.tree.minimum) ** -config.bias_correction
     return Batch(
         slot=slot,

@@ -31,6 +31,10 @@ class PriorityTree(eqx.Module):
     depth: int = eqx.field(static=True)
 
     @property
+    def levels(self) -> int:
+        return self.depth + 1
+
+    @property
     def first_leaf(self) -> int:
         return self.top * (WIDTH**self.depth - 1) // (WIDTH - 1)
 
@@ -46,22 +50,27 @@ def create(capacity: int) -> PriorityTree:
     return PriorityTree(jnp.zeros(nodes), jnp.full(nodes, jnp.inf), jnp.float32(jnp.inf), top, depth)
 
 
-def draw(tree: PriorityTree, uniform: Float[Array, " batch"]) -> tuple[Int[Array, " batch"], Float[Array, " batch"]]:
-    """For each number in [0, 1) a leaf, with probability in proportion to its weight, and that weight."""
+def draw(
+    tree: PriorityTree, uniform: Float[Array, "levels batch"]
+) -> tuple[Int[Array, " batch"], Float[Array, " batch"]]:
+    """A leaf for each column of numbers in [0, 1), with probability in proportion to its weight, and that weight.
+
+    Each level has a random number of its own: one alone, with its 24 bits, could not tell a million leaves apart, nor
+    find one of small weight among them.
+    """
     # The parallel cumulative sum rounds differently from place to place. Held up by its running maximum over nodes of
     # weight above 0, it rises at such nodes alone, so that no other can be found in it.
     sums = tree.sums[: tree.top]
     cumulative = jax.lax.cummax(jnp.where(sums > 0, jnp.cumsum(sums), 0.0))
-    mass = uniform * cumulative[-1] * JUST_BELOW_ONE
+    mass = uniform[0] * cumulative[-1] * JUST_BELOW_ONE
     node = jnp.searchsorted(cumulative, mass, side="right").astype(jnp.int32)
-    # Not below 0: the compiler may fuse the product above into this difference and round it otherwise than the search.
-    mass = jnp.maximum(mass - jnp.where(node > 0, cumulative[node - 1], 0.0), 0.0)
 
-    def down(_: Int[Array, ""], walk: _Walk) -> _Walk:
+    def down(level: Int[Array, ""], walk: _Walk) -> _Walk:
         children = _children(tree, tree.sums, walk.node)
-        return _step_down(children, tree.top + walk.node * WIDTH, jnp.minimum(walk.mass, walk.weight * JUST_BELOW_ONE))
+        mass = uniform[level + 1] * walk.weight * JUST_BELOW_ONE
+        return _step_down(children, tree.top + walk.node * WIDTH, mass)
 
-    walk = jax.lax.fori_loop(0, tree.depth, down, _Walk(node, mass, tree.sums[node]))
+    walk = jax.lax.fori_loop(0, tree.depth, down, _Walk(node, tree.sums[node]))
     return walk.node - tree.first_leaf, walk.weight
 
 
@@ -86,10 +95,9 @@ def update(
 
 
 class _Walk(eqx.Module):
-    """Where the draws are on their way down: what is left of their mass, and the weight of their node."""
+    """Where the draws are on their way down, and the weight of their node."""
 
     node: Int[Array, " batch"]
-    mass: Float[Array, " batch"]
     weight: Float[Array, " batch"]
 
 
@@ -116,13 +124,11 @@ def _step_down(
     children: Float[Array, "batch 16"], first_child: Int[Array, " batch"], mass: Float[Array, " batch"]
 ) -> _Walk:
     """The child in whose stretch of the left-to-right sum the mass lies."""
-    reached = before = jnp.zeros_like(mass)
-    child = first_child
-    weight = children[:, 0]
+    reached = jnp.zeros_like(mass)
+    child, weight = first_child, children[:, 0]
     for k in range(WIDTH - 1):
         reached = reached + children[:, k]
         passed = reached <= mass
         child = jnp.where(passed, first_child + k + 1, child)
-        before = jnp.where(passed, reached, before)
         weight = jnp.where(passed, children[:, k + 1], weight)
-    return _Walk(child, mass - before, weight)
+    return _Walk(child, weight)

@@ -63,7 +63,7 @@ def _tree_rounds(memory: Memory, key: Array, config: SelfImitationConfig, rounds
     def turn(number: Int[Array, ""], so_far: tuple) -> tuple:
         memory, key, total = so_far
         key, key_draw = jax.random.split(key)
-        batch = episodic_memory.draw(memory, jax.random.uniform(key_draw, (config.batch,)), config)
+        batch = episodic_memory.draw(memory, key_draw, config)
         memory = episodic_memory.reprioritise(memory, batch, _new_priority(batch.slot, number), config)
         return memory, key, total + jnp.sum(batch.weight) + jnp.sum(batch.observation)
 
