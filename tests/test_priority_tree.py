@@ -285,7 +285,7 @@ def test_sums_do_not_drift_over_thousands_of_updates(capacity):
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_each_number_chooses_at_its_level_as_an_exact_cumulative_sum_does(capacity):
-    """Below the node that was reached, children come in proportion to their weight; near a boundary, rounding decides."""
+    """Below the node reached, children come in proportion to their weight; near a boundary, rounding decides."""
     rng = np.random.default_rng(3)
     middle = np.abs(np.arange(capacity) - capacity // 2) < 20  # neighbours, and others far from them
     positive = middle | (rng.random(capacity) < 30 / capacity)
@@ -312,7 +312,7 @@ def test_each_number_chooses_at_its_level_as_an_exact_cumulative_sum_does(capaci
 
 
 def test_a_small_weight_among_a_hundred_thousand_others_is_found_as_often_as_it_should():
-    """One number of 24 bits would either never lead to a weight this far below the rounding of the sum, or too often."""
+    """One number of 24 bits would never lead to a weight this far below the rounding of the sum, or too often."""
     weights = np.ones(LARGEST, np.float32)
     weights[77_777] = FLOOR
     tree = filled(weights)
