@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from self_imitation import config as configuration
-from self_imitation.config import PRESETS, RULES, TrainConfig, flatten, from_json, override, resolve, to_json, validate
+from self_imitation.config import PRESETS, TrainConfig, flatten, override, resolve
 from self_imitation.environments import catalogue
 from self_imitation.errors import UsageError
+from self_imitation.runs.config_file import from_json, to_json
+from self_imitation.validation import RULES, refuse_unread, validate
 
 
 def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_world_runs():
@@ -125,8 +127,8 @@ def test_agent_names_are_the_same_in_any_order_but_not_twice_the_same_part():
 def test_a_setting_that_the_agent_would_not_read_is_refused():
     defaults = resolve("key-door-treasure", "authors", {"agent": "a2c"})
     with pytest.raises(UsageError, match=r"sil\.updates: 5 is not allowed; agent 'a2c' has no part 'sil'"):
-        configuration.refuse_unread(override(defaults, {"sil.updates": 5}), defaults)
-    configuration.refuse_unread(override(defaults, {"a2c.discount": 0.5}), defaults)
+        refuse_unread(override(defaults, {"sil.updates": 5}), defaults)
+    refuse_unread(override(defaults, {"a2c.discount": 0.5}), defaults)
 
 
 def test_config_survives_json():

@@ -45,7 +45,7 @@ def test_curve_from_rows_sorts_by_step_and_seed():
 
 @pytest.mark.parametrize("returns", [[[1.0]], [[math.nan, math.nan]], [[1.0, 2.0], [math.nan, 3.0]]])
 def test_curves_draw_whatever_there_is(tmp_path, returns):
-    curve = curves.Curve("a2c", "maze", np.arange(len(returns)), np.array(returns))
+    curve = curves.Curve("a2c", "maze", (0, 1), np.arange(len(returns)), np.array(returns))
     curves.draw([curve], tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 1000
 

@@ -13,12 +13,13 @@ import pytest
 from helpers import SMALL, SMALL_FLAGS, arrays, assert_same_checkpoint, finish, rows, sil
 
 import self_imitation
-from self_imitation.config import TrainConfig, override, resolve, validate
+from self_imitation.config import TrainConfig, override, resolve
 from self_imitation.errors import NonFiniteError, UsageError
 from self_imitation.runs import checkpoint, directory, files
 from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.run import resume, start
 from self_imitation.runs.training import Silent, Training
+from self_imitation.validation import validate
 
 STEPS = 2000
 

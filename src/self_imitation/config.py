@@ -6,19 +6,16 @@ them the environment's, over them the preset's, over them the user's flags (see 
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from self_imitation.environments import catalogue
-from self_imitation.errors import UsageError, bad_value, unknown_name
+from self_imitation.errors import unknown_name
 
 Preset = Literal["authors", "paper"]
-
-VERSION = 1
-"""Of `config.json` and of the checkpoints; a run of another version is refused, not guessed at."""
 
 
 @dataclass(frozen=True)
@@ -229,123 +226,3 @@ def flatten(config: Any) -> dict[str, object]:
         else:
             flat[f.name] = value
     return flat
-
-
-def to_json(config: TrainConfig) -> dict[str, object]:
-    return {"version": VERSION, **dataclasses.asdict(config)}
-
-
-def from_json(data: object, source: str) -> TrainConfig:
-    """The config that `to_json` wrote; `source` names the file in an error."""
-    if not isinstance(data, dict) or "version" not in data:
-        raise UsageError(f"{source}: not the config of a run")
-    if data["version"] != VERSION:
-        raise bad_value(f"{source}: version", data["version"], f"this release reads version {VERSION}")
-    config = TrainConfig()
-    settings = {name: value for name, value in data.items() if name != "version"}
-    dotted: dict[str, object] = {}
-    for name, value in settings.items():
-        dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
-    if missing := set(flatten(config)) ^ set(dotted):
-        raise UsageError(f"{source}: settings missing or unknown: {', '.join(sorted(missing))}")
-    return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
-
-
-def _whole(at_least: int) -> tuple[Callable[[Any], bool], str]:
-    return (
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and at_least <= v < 2**63,
-        f"a whole number of {at_least} or more",
-    )
-
-
-def _real(low: float, high: float = math.inf, *, above: bool = False) -> tuple[Callable[[Any], bool], str]:
-    text = f"a finite number {'above' if above else 'of'} {low:g}{' or more' if not above else ''}"
-    text += "" if high == math.inf else f" and at most {high:g}"
-
-    def allowed(v: Any) -> bool:
-        number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
-        return number and (low < v if above else low <= v) and v <= high
-
-    return allowed, text
-
-
-def _one_of(*choices: object) -> tuple[Callable[[Any], bool], str]:
-    return lambda v: v in choices, f"one of {', '.join(map(str, choices))}"
-
-
-def _or_none(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], bool], str]:
-    return lambda v: v is None or rule[0](v), f"{rule[1]}, or None"
-
-
-def _layers(v: Any) -> bool:
-    return isinstance(v, tuple) and len(v) > 0 and all(_whole(1)[0](units) for units in v)
-
-
-_TRUTH = _one_of(True, False)
-RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "preset": _one_of("authors", "paper"),
-    "steps": _whole(1),
-    "seeds": _whole(1),
-    "seed": (lambda v: _whole(0)[0](v) and v < 2**32, "a whole number from 0 to 4294967295"),
-    "out": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a path, or None"),
-    "envs": _whole(1),
-    "rollout": _whole(1),
-    "time_limit": _one_of("bootstrap", "terminal"),
-    "log_every": _whole(1),
-    "checkpoint_seconds": _real(0),
-    "checkpoints_kept": _whole(1),
-    "deterministic": _TRUTH,
-    "network.hidden": (_layers, "one or more whole numbers of 1 or more"),
-    "network.shared": _TRUTH,
-    "optimiser.learning_rate": _real(0, above=True),
-    "optimiser.decay": _real(0, 1),
-    "optimiser.epsilon": _real(0, above=True),
-    "optimiser.max_gradient_norm": _real(0, above=True),
-    "a2c.discount": _real(0, 1),
-    "a2c.entropy_weight": _real(0),
-    "a2c.value_weight": _real(0),
-    "sil.updates": _whole(1),
-    "sil.batch": _whole(1),
-    "sil.weight": _real(0),
-    "sil.discount": _real(0, 1),
-    "sil.clip": _or_none(_real(0, above=True)),
-    "sil.value_weight": _real(0),
-    "sil.entropy_weight": _real(0),
-    "sil.average": _one_of("batch", "imitated"),
-    "sil.min_imitated": _whole(1),
-    "sil.max_neg_log_prob": _or_none(_real(0, above=True)),
-    "sil.keep": _one_of("all", "positive"),
-    "sil.capacity": _whole(1),
-    "sil.room": _or_none(_whole(1)),
-    "sil.start_after": _whole(0),
-    "sil.priority_exponent": _real(0, 4),  # beyond, the smallest priority to that power leaves the range of float32
-    "sil.bias_correction": _real(0, 1),
-    "exp.scale": _real(0),
-}
-
-
-def validate(config: TrainConfig) -> TrainConfig:
-    """The config itself, with the agent's name in its canonical order, or a `UsageError` that names the first fault."""
-    catalogue.find(config.env)
-    config = dataclasses.replace(config, agent="+".join(agent_parts(config.agent)))
-    for name, value in flatten(config).items():
-        allowed, text = RULES.get(name, (lambda _: True, ""))
-        if not allowed(value):
-            raise bad_value(name, value, f"allowed: {text}")
-    if config.sil.batch > config.sil.capacity:
-        raise bad_value("sil.batch", config.sil.batch, f"at most sil.capacity = {config.sil.capacity}")
-    if config.sil.start_after >= config.sil.capacity:
-        raise bad_value("sil.start_after", config.sil.start_after, f"less than sil.capacity = {config.sil.capacity}")
-    if config.seed + config.seeds > 2**32:
-        raise bad_value("seeds", config.seeds, f"seed + seeds at most 2**32, with seed = {config.seed}")
-    return config
-
-
-def refuse_unread(config: TrainConfig, defaults: TrainConfig) -> None:
-    """A setting of a part that the agent does not have would be ignored in silence: say so instead."""
-    parts = agent_parts(config.agent)
-    before = flatten(defaults)
-    for name, value in flatten(config).items():
-        part = name.partition(".")[0]
-        if part in PARTS and part not in parts and value != before[name]:
-            raise bad_value(name, value, f"agent {config.agent!r} has no part {part!r} that would read it")

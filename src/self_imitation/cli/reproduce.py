@@ -11,8 +11,9 @@ import tyro
 from self_imitation import devices
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import heeding_signals
-from self_imitation.config import TrainConfig, validate
+from self_imitation.config import TrainConfig
 from self_imitation.runs import files
+from self_imitation.validation import validate
 
 if TYPE_CHECKING:
     from self_imitation.runs.training import Listener

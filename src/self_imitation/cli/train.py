@@ -14,6 +14,7 @@ from self_imitation import devices
 from self_imitation.cli.parse import parse
 from self_imitation.config import TrainConfig
 from self_imitation.runs import directory
+from self_imitation.validation import refuse_unread, validate
 
 if TYPE_CHECKING:
     from self_imitation.cli.progress import Bar, Lines
@@ -42,8 +43,8 @@ def read_config(arguments: Sequence[str]) -> TrainConfig:
     defaults = configuration.resolve(named.env, named.preset)
     defaults = dataclasses.replace(defaults, agent=named.agent)
     config = parse(TrainConfig, "train", arguments, defaults, train.__doc__ or "")
-    config = configuration.validate(config)
-    configuration.refuse_unread(config, defaults)
+    config = validate(config)
+    refuse_unread(config, defaults)
     return config
 
 

@@ -23,6 +23,7 @@ class Curve:
 
     label: str
     env: str
+    seeds: tuple[int, ...]
     steps: np.ndarray
     returns: np.ndarray
     """[points, seeds]"""
@@ -34,7 +35,7 @@ def from_rows(label: str, env: str, rows: Sequence[dict[str, float]]) -> Curve:
     returns = np.full((len(steps), len(seeds)), math.nan)
     for row in rows:
         returns[steps.index(int(row["step"])), seeds.index(int(row["seed"]))] = row["return_mean"]
-    return Curve(label, env, np.array(steps), returns)
+    return Curve(label, env, tuple(seeds), np.array(steps), returns)
 
 
 def relabel(curve: Curve, label: str) -> Curve:

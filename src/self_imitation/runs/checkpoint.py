@@ -20,9 +20,9 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import PyTree
 
-from self_imitation.config import VERSION
 from self_imitation.errors import UsageError
 from self_imitation.runs import files
+from self_imitation.runs.config_file import VERSION
 from self_imitation.runs.program import Progress
 
 POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"

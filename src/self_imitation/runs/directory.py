@@ -7,10 +7,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from self_imitation import config as configuration
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
-from self_imitation.runs import files
+from self_imitation.runs import config_file, files
 
 CONFIG, SUMMARY, CURVE, CHECKPOINTS = "config.json", "summary.json", "curve.png", "checkpoints"
 
@@ -40,10 +39,10 @@ class RunDirectory:
             data = json.loads(self.config_file.read_text(encoding="utf-8"))
         except (ValueError, OSError):
             raise UsageError(f"run: {str(self.config_file)!r} is damaged; it is not readable JSON") from None
-        return configuration.from_json(data, str(self.config_file))
+        return config_file.from_json(data, str(self.config_file))
 
     def write_config(self, config: TrainConfig) -> None:
-        files.write_json(self.config_file, configuration.to_json(config))
+        files.write_json(self.config_file, config_file.to_json(config))
 
 
 def create(config: TrainConfig) -> RunDirectory:

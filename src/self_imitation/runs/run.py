@@ -20,6 +20,7 @@ from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.evaluation import Episode
 from self_imitation.runs.program import Program
 from self_imitation.runs.training import Listener, Silent, Training
+from self_imitation.validation import refuse_unread, validate
 
 
 def train(
@@ -39,8 +40,8 @@ def train(
     """
     defaults = configuration.resolve(env, preset, {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed})
     config = configuration.override(defaults, {"out": str(out) if out else None, **(settings or {})})
-    configuration.refuse_unread(config, defaults)
-    run, _ = start(configuration.validate(config), listener or Silent())
+    refuse_unread(config, defaults)
+    run, _ = start(validate(config), listener or Silent())
     return run
 
 
@@ -60,7 +61,7 @@ def resume(
     run = directory.open_run(path)
     config = run.config()
     if steps is not None:
-        config = configuration.validate(configuration.override(config, {"steps": steps}))
+        config = validate(configuration.override(config, {"steps": steps}))
         done = max(checkpoint.steps(run.checkpoints), default=0)
         if config.iterations * config.steps_per_iteration < done:
             raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")

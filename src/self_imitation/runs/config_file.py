@@ -1,0 +1,30 @@
+"""config.json: a run's settings on disk. No JAX is imported here."""
+
+import dataclasses
+
+from self_imitation.config import TrainConfig, flatten, override
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.validation import validate
+
+VERSION = 1
+"""Of `config.json` and of the checkpoints; a run of another version is refused, not guessed at."""
+
+
+def to_json(config: TrainConfig) -> dict[str, object]:
+    return {"version": VERSION, **dataclasses.asdict(config)}
+
+
+def from_json(data: object, source: str) -> TrainConfig:
+    """The config that `to_json` wrote; `source` names the file in an error."""
+    if not isinstance(data, dict) or "version" not in data:
+        raise UsageError(f"{source}: not the config of a run")
+    if data["version"] != VERSION:
+        raise bad_value(f"{source}: version", data["version"], f"this release reads version {VERSION}")
+    config = TrainConfig()
+    settings = {name: value for name, value in data.items() if name != "version"}
+    dotted: dict[str, object] = {}
+    for name, value in settings.items():
+        dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
+    if missing := set(flatten(config)) ^ set(dotted):
+        raise UsageError(f"{source}: settings missing or unknown: {', '.join(sorted(missing))}")
+    return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
