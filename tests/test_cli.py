@@ -117,7 +117,12 @@ def test_list_has_a_line_for_every_environment_and_agent(capsys):
         (["play", "nowhere"], "run: 'nowhere' is not allowed"),
         (["plot"], "runs: none given"),
         (["plot", "nowhere"], "run: 'nowhere' is not allowed"),
+        (["train", "--envs", "1000000000"], "envs: 1000000000 is not allowed"),
+        (["train", "--rollout", "99999999999"], "rollout: 99999999999 is not allowed"),
+        (["train", "--network.hidden", "9999999"], "network.hidden: (9999999,) is not allowed"),
         (["bench", "everything"], "'everything'"),
+        (["bench", "replay", "--json", "no/where.json"], "json: 'no/where.json' can't be written; there is no such"),
+        (["reproduce", "grid-worlds", "--out", "/dev/null/x"], "out: '/dev/null/x"),
         (["reproduce", "grid-worlds", "--seeds", "0"], "seeds: 0 is not allowed"),
     ],
 )
@@ -143,7 +148,8 @@ def test_bad_input_is_one_clear_line_and_status_2(capsys, tmp_path, monkeypatch,
         (["play", "RUN", "--out", "x.mp5"], "out: 'x.mp5' is not allowed; allowed: a file name that ends in .gif"),
         (["play", "RUN", "--out", "no/where.gif"], "out: 'no/where.gif' can't be written"),
         (["plot", "RUN", "--out", "x.doc"], "out: 'x.doc' is not allowed"),
-        (["evaluate", "RUN", "--json", "no/where.json"], "out: 'no/where.json' can't be written"),
+        (["evaluate", "RUN", "--json", "no/where.json"], "json: 'no/where.json' can't be written"),
+        (["evaluate", "RUN", "--key", "99999999999999999999"], "key: 99999999999999999999 is not allowed"),
     ],
 )
 def test_bad_input_to_a_run_loses_nothing(capsys, run, arguments, message):
@@ -207,8 +213,8 @@ def test_evaluate_names_a_damaged_checkpoint_and_fails_without_another(capsys, r
     import shutil
 
     path = shutil.copytree(run, tmp_path / "copy")
-    (file,) = path.glob("checkpoints/*/policy.safetensors")
-    file.write_bytes(file.read_bytes()[:-1])
+    for file in path.glob("checkpoints/*/policy.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1])
     status, out, err = told(capsys, "evaluate", path)
     assert status == 2
     assert "is damaged (policy.safetensors: checksum differs)" in out
@@ -252,12 +258,53 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, number, status):
     code, output = finish(process)
     assert code == status
     assert output.endswith(f"Stopped; all is saved. Go on with: sil resume {path}\n")
-    (step,) = checkpoint.steps(path / "checkpoints")
+    step = checkpoint.steps(path / "checkpoints")[-1]
     assert step > 0
     assert json.loads((path / "summary.json").read_text())["finished"] is False
     code, output = finish(sil("resume", path, "--steps", step + 20))
     assert code == 0, output
     assert f"from step {step:,} to" in output
+
+
+def test_a_second_ctrl_c_ends_at_once_even_while_compiling(tmp_path):
+    process = sil("train", "--network.hidden", 31, "--out", tmp_path / "run")
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().startswith("Stopping: a checkpoint is saved first.")
+    process.send_signal(signal.SIGINT)
+    code, output = finish(process)
+    assert (code, output) == (130, "sil: interrupted\n")
+
+
+def test_a_reader_that_goes_away_stops_the_run_as_ctrl_c_does(tmp_path):
+    process = sil("train", *SMALL_FLAGS, "--steps", 10**9, "--out", tmp_path / "run")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=120) == 141
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] > 0
+
+
+def test_hints_can_be_pasted_and_paths_are_shown_as_they_are(capsys, tmp_path):
+    path = tmp_path / "a b [bold]x"
+    _, out, _ = told(capsys, "train", *SMALL_FLAGS, "--steps", 40, "--out", path)
+    assert out.splitlines()[-1] == f"Next: sil play '{path}'"
+    assert out.splitlines()[0].endswith(f"in {path}")
+
+
+def test_a_screen_without_arrows_is_no_error(run, tmp_path):
+    command = [sys.executable, "-m", "self_imitation", "play", str(run), "--out", str(tmp_path / "x.gif")]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_foreign_metrics_are_one_line(capsys, run, tmp_path):
+    import shutil
+
+    path = shutil.copytree(run, tmp_path / "copy")
+    (path / "metrics.csv").write_text("x,y\n1,2\n")
+    status, _, err = told(capsys, "plot", path)
+    assert status == 2
+    assert "metrics.csv' is damaged; it has no column" in err
 
 
 def test_on_a_terminal_there_is_a_progress_bar(tmp_path):
@@ -306,6 +353,9 @@ def test_reproduce_small(capsys, tmp_path):
     page = (tmp_path / "out" / "README.md").read_text()
     assert "sil reproduce grid-worlds --steps 400 --seeds 2\n" in page
     assert out.count("| key-door-treasure |") == 4
+    status, _, err = told(capsys, "reproduce", "grid-worlds", "--steps", 400, "--seeds", 3, "--runs", tmp_path / "runs")
+    assert status == 2
+    assert "is a run with seeds = 2, not 3" in err
     before = (tmp_path / "out" / "curves.csv").read_text()
     told(capsys, *arguments, "--out", tmp_path / "again")
     assert (tmp_path / "again" / "curves.csv").read_text() == before, "runs that are there are not trained again"

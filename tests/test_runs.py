@@ -17,7 +17,7 @@ from self_imitation.config import TrainConfig, override, resolve
 from self_imitation.errors import NonFiniteError, UsageError
 from self_imitation.runs import checkpoint, directory, files
 from self_imitation.runs.directory import RunDirectory
-from self_imitation.runs.run import resume, start
+from self_imitation.runs.run import go_on, start
 from self_imitation.runs.training import Silent, Training
 from self_imitation.validation import validate
 
@@ -31,6 +31,10 @@ def small_config(out: Path, **changes: object) -> TrainConfig:
 
 def small_run(out: Path, **settings: object) -> "self_imitation.Run":
     return start(small_config(out, **settings), Silent())[0]
+
+
+def resume(path: Path, steps: int | None = None, listener=None) -> tuple["self_imitation.Run", bool]:
+    return go_on(path, steps, listener or Silent())
 
 
 class Heard(Silent):
@@ -217,11 +221,22 @@ def test_ten_kills_at_random_moments_change_nothing(tmp_path):
 
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(copy, finished):
     shutil.rmtree(copy / "checkpoints")
-    with open(copy / "metrics.csv", "a") as file:
-        file.write("0,12")  # half a row
+    header = (copy / "metrics.csv").read_text().split("\n")[0]
+    (copy / "metrics.csv").write_text(f"{header}\n0,12")  # and half a row
     resume(copy)
     assert rows(copy) == rows(finished.path)
     assert_same_checkpoint(finished.path, copy, STEPS)
+
+
+def test_a_run_whose_checkpoints_were_removed_keeps_its_rows(copy):
+    """To start anew would write over them: that is for the user to decide."""
+    shutil.rmtree(copy / "checkpoints")
+    before = rows(copy)
+    with pytest.raises(UsageError, match="has rows of metrics but no checkpoint to go on from"):
+        resume(copy, steps=3000)
+    assert rows(copy) == before
+    assert (copy / "tensorboard").is_dir()
+    assert RunDirectory(copy).config().steps == STEPS
 
 
 def test_a_crash_while_saving_never_harms_the_last_good_checkpoint(copy, monkeypatch):
@@ -233,8 +248,8 @@ def test_a_crash_while_saving_never_harms_the_last_good_checkpoint(copy, monkeyp
     monkeypatch.setattr(files, "write_through", crash)
     training = Training(RunDirectory(copy), small_config(copy, steps=3000), Silent())
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(copy / "checkpoints", 2500, training.progress, {}, kept=1)
-    assert checkpoint.steps(copy / "checkpoints") == [STEPS]
+        checkpoint.save(copy / "checkpoints", 2500, training.progress, {}, kept=1, settings="")
+    assert checkpoint.steps(copy / "checkpoints")[-1] == STEPS
     after = arrays(copy, STEPS)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
@@ -252,7 +267,8 @@ def two_checkpoints(tmp_path):
     turns = iter([False] * 2 + [True])
     run, _ = start(small_config(tmp_path / "run"), Silent(), stop=lambda: next(turns))
     resume(run.path)
-    first, last = checkpoint.steps(run.directory.checkpoints)
+    start_step, first, last = checkpoint.steps(run.directory.checkpoints)
+    assert start_step == 0
     return run.path, first, last
 
 
@@ -285,10 +301,12 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(two_checkpoints, finished
 
 def test_all_checkpoints_damaged_is_an_error_and_nothing_is_lost(copy):
     before = rows(copy)
-    _flip(copy / "checkpoints" / str(STEPS) / "state.safetensors", 1000)
+    for file in copy.glob("checkpoints/*/state.safetensors"):
+        _flip(file, 1000)
     with pytest.raises(UsageError, match="has no checkpoint that is not damaged"):
-        resume(copy)
+        resume(copy, steps=3000)
     assert rows(copy) == before
+    assert RunDirectory(copy).config().steps == STEPS, "nor is the new total written"
 
 
 def test_evaluation_needs_the_policy_alone(copy, finished):
@@ -302,10 +320,69 @@ def test_a_checkpoint_of_another_kind_of_run_is_refused(copy):
     config = json.loads((copy / "config.json").read_text())
     config["network"]["hidden"] = [9]
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UsageError, match=r"belongs to another kind of run; .* is float32"):
-        resume(copy)
-    with pytest.raises(UsageError, match="belongs to another kind of run"):
-        self_imitation.load(copy).evaluate()
+    for use in (lambda: resume(copy), lambda: self_imitation.load(copy).evaluate()):
+        with pytest.raises(UsageError, match="belongs to another run; its settings differ"):
+            use()
+
+
+def test_checkpoints_of_a_run_with_the_same_shapes_but_other_seeds_are_refused(copy, tmp_path):
+    other = small_run(tmp_path / "other", seed=5)
+    shutil.rmtree(copy / "checkpoints")
+    shutil.copytree(other.directory.checkpoints, copy / "checkpoints")
+    before = rows(copy)
+    with pytest.raises(UsageError, match="belongs to another run"):
+        resume(copy, steps=3000)
+    assert rows(copy) == before
+
+
+def test_a_state_of_other_shapes_is_refused_by_name(finished):
+    like = finished._program.shape()
+    (path, meta), *_ = [
+        (path, json.loads((path / "meta.json").read_text())) for path in finished.directory.checkpoints.iterdir()
+    ]
+    import jax
+
+    wider = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leaf.shape, 2), leaf.dtype), like)
+    with pytest.raises(UsageError, match=r"belongs to another kind of run; .* is .*, not "):
+        checkpoint.load_state(path, meta, wider)
+
+
+def test_a_renamed_checkpoint_is_noticed(copy):
+    (copy / "checkpoints" / str(STEPS)).rename(copy / "checkpoints" / "99999")
+    heard = Heard()
+    resume(copy, listener=heard)
+    assert any(f"99999 is damaged (meta.json: it is of step {STEPS})" in message for message in heard.messages)
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_read_is_not_damage(copy):
+    """Another process trains on and clears old checkpoints away: look again."""
+    tried = []
+
+    def load(path, meta):
+        tried.append(path.name)
+        if len(tried) == 1:
+            path.rename(path.with_name("12345678"))
+            raise checkpoint.DamagedError("policy.safetensors: no such file")
+        return path.name
+
+    from self_imitation.runs.config_file import fingerprint
+
+    def never(text):
+        raise AssertionError(text)
+
+    meta = copy / "checkpoints" / str(STEPS) / "meta.json"
+    assert meta.exists()
+    settings = fingerprint(RunDirectory(copy).config())
+    with pytest.raises(AssertionError, match="12345678 is damaged"):  # the renamed one does not fit its name
+        checkpoint.load_latest(copy / "checkpoints", settings, load, never)
+    assert tried == [str(STEPS)]
+
+
+def test_going_on_with_other_devices_says_so(copy, monkeypatch):
+    monkeypatch.setattr("self_imitation.runs.training._device_name", lambda _: "9 x toaster")
+    heard = Heard()
+    resume(copy, steps=2200, listener=heard)
+    assert any("now on 9 x toaster: the last bits" in message for message in heard.messages)
 
 
 def test_a_pickle_in_place_of_a_checkpoint_is_never_run(copy):
@@ -315,7 +392,8 @@ def test_a_pickle_in_place_of_a_checkpoint_is_never_run(copy):
         def __reduce__(self):
             return (Path.touch, (copy / "ran",))
 
-    (copy / "checkpoints" / str(STEPS) / "policy.safetensors").write_bytes(pickle.dumps(Evil()))
+    for file in copy.glob("checkpoints/*/policy.safetensors"):
+        file.write_bytes(pickle.dumps(Evil()))
     with pytest.raises(UsageError, match="damaged"):
         self_imitation.load(copy).evaluate()
     assert not (copy / "ran").exists()
@@ -325,6 +403,7 @@ def test_missing_rows_of_metrics_are_noticed(copy):
     (copy / "metrics.csv").write_text("seed,step\n")
     with pytest.raises(UsageError, match=r"metrics\.csv' is shorter than its checkpoint says"):
         resume(copy, steps=3000)
+    assert RunDirectory(copy).config().steps == STEPS
 
 
 def test_two_processes_cannot_train_one_run(copy):
@@ -333,22 +412,14 @@ def test_two_processes_cannot_train_one_run(copy):
     assert RunDirectory(copy).config().steps == STEPS
 
 
-def test_non_finite_losses_stop_the_run_at_the_step_and_keep_the_last_good_checkpoint(copy):
-    """A huge learning rate blows the weights up; the checkpoint that was there is untouched."""
-    before = arrays(copy, STEPS)
-    config = json.loads((copy / "config.json").read_text())
-    config["optimiser"]["learning_rate"] = 1e38
-    (copy / "config.json").write_text(json.dumps(config))
+def test_non_finite_losses_stop_the_run_at_the_step_and_keep_the_last_good_checkpoint(tmp_path):
+    """A huge learning rate: the first step is taken on good weights, the next one on what it made of them."""
+    config = small_config(tmp_path / "run", **{"optimiser.learning_rate": 1e38, "checkpoint_seconds": 0.0})
     with pytest.raises(
-        NonFiniteError, match=r"not finite at step \d+; .* the checkpoint at step 2000 is kept"
-    ) as error:
-        resume(copy, steps=4000)
-    step = int(str(error.value).split("at step ")[1].split(";")[0])
-    assert STEPS < step <= STEPS + 200
-    assert checkpoint.steps(copy / "checkpoints") == [STEPS]
-    after = arrays(copy, STEPS)
-    for name in before:
-        np.testing.assert_array_equal(before[name], after[name])
+        NonFiniteError, match=r"of seed 0 was not finite at step 40; .* the checkpoint at step 20 is kept"
+    ):
+        start(config, Silent())
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 20
 
 
 def test_self_imitation_with_nothing_to_imitate_says_so(tmp_path):
@@ -410,6 +481,21 @@ def test_python_interface(finished):
         run.policy(seed=2)
     episode = run.play()
     assert len(episode.observations) == len(episode.actions) + 1 == len(episode.rewards) + 1
+
+
+def test_arguments_from_python_are_as_strict_and_as_kind(tmp_path):
+    for name in ("preset", "env", "steps"):
+        with pytest.raises(UsageError, match=f"settings: '{name}' is not allowed; it is an argument of its own"):
+            self_imitation.train(settings={name: "paper"})
+    for wrong in ({"agent": "a3c"}, {"env": "maze"}):
+        with pytest.raises(UsageError, match="is unknown"):
+            self_imitation.train(**wrong)
+    with pytest.raises(UsageError, match="agent: 'None' is unknown"):
+        validate(TrainConfig(agent=None))
+    small = {name: list(v) if isinstance(v, tuple) else v for name, v in SMALL.items() if name != "seeds"}
+    run = self_imitation.train(steps=40, seeds=1, out=tmp_path / "run", settings={**small, "envs": np.int64(4)})
+    assert run.config.steps == 40
+    assert self_imitation.resume(run.path, 80).metrics()[-1]["step"] == 80
 
 
 def test_evaluation_is_of_whole_first_episodes_and_repeats_with_its_key(finished):

@@ -104,7 +104,7 @@ class CountConfig:
 class TrainConfig:
     """A run: what is trained, on what, for how long, and every hyperparameter."""
 
-    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")] = "key-door-treasure"
+    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ENV]")] = "key-door-treasure"
     """The environment, by the name that `sil list` shows."""
     agent: str = "a2c+sil"
     """What the agent is made of: a2c, a2c+exp, a2c+sil or a2c+sil+exp."""
@@ -185,10 +185,10 @@ AGENTS: Mapping[str, str] = {
 
 def agent_parts(agent: str) -> tuple[str, ...]:
     """`a2c+exp+sil` and `a2c+sil+exp` are the same agent; the base comes first."""
-    parts = agent.split("+")
+    parts = str(agent).split("+")
     ordered = "+".join(sorted(set(parts), key=lambda part: PARTS.index(part) if part in PARTS else len(PARTS)))
     if ordered not in AGENTS or len(set(parts)) != len(parts):
-        raise unknown_name("agent", agent, AGENTS)
+        raise unknown_name("agent", str(agent), AGENTS)
     return tuple(ordered.split("+"))
 
 
@@ -196,7 +196,7 @@ def resolve(env: str, preset: Preset, overrides: Mapping[str, object] | None = N
     """Defaults, over them the environment's, over them the preset's, over them `overrides` (dotted names)."""
     entry = catalogue.find(env)
     if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
+        raise unknown_name("preset", str(preset), PRESETS)
     config = TrainConfig(env=entry.name, preset=preset)
     for layer in (entry.defaults, PRESETS[preset], entry.preset_defaults.get(preset, {}), overrides or {}):
         config = override(config, layer)

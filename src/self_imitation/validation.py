@@ -10,10 +10,10 @@ from self_imitation.environments import catalogue
 from self_imitation.errors import bad_value
 
 
-def _whole(at_least: int) -> tuple[Callable[[Any], bool], str]:
+def _whole(least: int, most: int = 2**62) -> tuple[Callable[[Any], bool], str]:
     return (
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and at_least <= v < 2**63,
-        f"a whole number of {at_least} or more",
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v <= most,
+        f"a whole number of {least} or more" + ("" if most == 2**62 else f", at most {most}"),
     )
 
 
@@ -37,24 +37,24 @@ def _or_none(rule: tuple[Callable[[Any], bool], str]) -> tuple[Callable[[Any], b
 
 
 def _layers(v: Any) -> bool:
-    return isinstance(v, tuple) and len(v) > 0 and all(_whole(1)[0](units) for units in v)
+    return isinstance(v, tuple) and len(v) > 0 and all(_whole(1, 16_384)[0](units) for units in v)
 
 
 _TRUTH = _one_of(True, False)
 RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "preset": _one_of("authors", "paper"),
-    "steps": _whole(1),
-    "seeds": _whole(1),
-    "seed": (lambda v: _whole(0)[0](v) and v < 2**32, "a whole number from 0 to 4294967295"),
+    "steps": _whole(1, 10**15),
+    "seeds": _whole(1, 65_536),
+    "seed": _whole(0, 2**32 - 1),
     "out": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a path, or None"),
-    "envs": _whole(1),
-    "rollout": _whole(1),
+    "envs": _whole(1, 65_536),
+    "rollout": _whole(1, 65_536),
     "time_limit": _one_of("bootstrap", "terminal"),
-    "log_every": _whole(1),
+    "log_every": _whole(1, 10**15),
     "checkpoint_seconds": _real(0),
-    "checkpoints_kept": _whole(1),
+    "checkpoints_kept": _whole(1, 10**6),
     "deterministic": _TRUTH,
-    "network.hidden": (_layers, "one or more whole numbers of 1 or more"),
+    "network.hidden": (_layers, "one or more whole numbers from 1 to 16384"),
     "network.shared": _TRUTH,
     "optimiser.learning_rate": _real(0, above=True),
     "optimiser.decay": _real(0, 1),
@@ -63,8 +63,8 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "a2c.discount": _real(0, 1),
     "a2c.entropy_weight": _real(0),
     "a2c.value_weight": _real(0),
-    "sil.updates": _whole(1),
-    "sil.batch": _whole(1),
+    "sil.updates": _whole(1, 65_536),
+    "sil.batch": _whole(1, 2**20),
     "sil.weight": _real(0),
     "sil.discount": _real(0, 1),
     "sil.clip": _or_none(_real(0, above=True)),
@@ -74,8 +74,8 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "sil.min_imitated": _whole(1),
     "sil.max_neg_log_prob": _or_none(_real(0, above=True)),
     "sil.keep": _one_of("all", "positive"),
-    "sil.capacity": _whole(1),
-    "sil.room": _or_none(_whole(1)),
+    "sil.capacity": _whole(1, 10**8),
+    "sil.room": _or_none(_whole(1, 10**8)),
     "sil.start_after": _whole(0),
     "sil.priority_exponent": _real(0, 4),  # beyond, the smallest priority to that power leaves the range of float32
     "sil.bias_correction": _real(0, 1),

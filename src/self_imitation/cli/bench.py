@@ -27,6 +27,8 @@ class BenchArguments:
 def bench(arguments: Sequence[str]) -> int:
     """How fast the memory, the training and the start are on this machine. Give it the machine to itself."""
     given = parse(BenchArguments, "bench", arguments, summary=bench.__doc__ or "")
+    if given.json:
+        files.require_writable(Path(given.json), "json")
     devices.prepare(TrainConfig(seeds=1))
     results: dict[str, Any] = {}
     if given.what in ("all", "replay"):
@@ -39,7 +41,7 @@ def bench(arguments: Sequence[str]) -> int:
         try:
             files.write_atomically(Path(given.json), json.dumps(results, indent=2) + "\n")
         except OSError as error:
-            raise files.explain(error, Path(given.json)) from None
+            raise files.explain(error, Path(given.json), "json") from None
     return 0
 
 

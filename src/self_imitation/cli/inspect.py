@@ -49,7 +49,7 @@ class PlayArguments:
 
 @dataclass(frozen=True)
 class PlotArguments:
-    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Directories of runs; those of the same environment share a panel."""
     out: str = "curves.png"
     """The picture."""
@@ -60,6 +60,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     given = parse(EvaluateArguments, "evaluate", arguments, summary=evaluate.__doc__ or "")
     _require_count("episodes", given.episodes, 1)
     _require_count("key", given.key, 0)
+    if given.json:
+        files.require_writable(Path(given.json), "json")
     run = _load(given.run)
     result = run.evaluate(given.episodes, given.greedy, given.key)
     for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
@@ -152,8 +154,8 @@ def _load(path: str) -> "Run":
 
 
 def _require_count(field: str, value: int, least: int) -> None:
-    if value < least:
-        raise bad_value(field, value, f"allowed: a whole number of {least} or more")
+    if not least <= value < 2**31:
+        raise bad_value(field, value, f"allowed: a whole number of {least} or more, below 2147483648")
 
 
 def _write_json(path: str, result: "Evaluation") -> None:
@@ -168,4 +170,4 @@ def _write_json(path: str, result: "Evaluation") -> None:
     try:
         files.write_atomically(Path(path), json.dumps(data, indent=2) + "\n")
     except OSError as error:
-        raise files.explain(error, Path(path)) from None
+        raise files.explain(error, Path(path), "json") from None

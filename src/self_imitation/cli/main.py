@@ -1,6 +1,7 @@
 """The command `sil`. Each command imports what it needs, so that help comes at once."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a screen that lacks an arrow shows a question mark
     try:
         return _dispatch(arguments)
     except UsageError as error:

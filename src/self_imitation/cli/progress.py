@@ -1,6 +1,7 @@
 """How a run shows itself while it trains: a bar on a terminal, plain lines elsewhere."""
 
 import math
+import os
 import sys
 import time
 from typing import IO
@@ -32,6 +33,8 @@ class Lines:
 
     def __init__(self, stream: IO[str] | None = None):
         self._stream = stream or sys.stdout
+        self.gone = False
+        """Whether nobody can read the lines any more."""
 
     def started(self, config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> None:
         self._print(announce(config, run, iteration, device))
@@ -52,7 +55,13 @@ class Lines:
         pass
 
     def _print(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        try:
+            print(text, file=self._stream, flush=True)
+        except OSError:
+            self.gone = True
+            self._stream = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+            if sys.stdout.fileno() == 1:
+                os.dup2(self._stream.fileno(), 1)  # else Python complains once more as it ends
 
 
 class Bar:
@@ -60,6 +69,7 @@ class Bar:
 
     def __init__(self, console: Console):
         self._console = console
+        self.gone = False
         self._progress = Progress(
             BarColumn(bar_width=None),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
@@ -75,7 +85,7 @@ class Bar:
         self._shown = 0.0
 
     def started(self, config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> None:
-        self._console.print(announce(config, run, iteration, device), highlight=False)
+        self.message(announce(config, run, iteration, device))
         step = iteration * config.steps_per_iteration
         total = config.iterations * config.steps_per_iteration
         self._task = self._progress.add_task("", total=total, completed=step, rate="", value="-")

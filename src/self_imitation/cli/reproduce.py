@@ -24,7 +24,8 @@ class ReproduceArguments:
     figure: tyro.conf.Positional[Literal["grid-worlds"]]
     """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure."""
     out: str | None = None
-    """Where curves, table and picture go. None: results/ and the figure's name."""
+    """Where curves, table and picture go. None: results/ and the figure's name; with other steps or seeds than the
+    default ones, report/ beside the runs."""
     runs: str | None = None
     """Where the runs are kept; those that are there already go on. None: runs/ and the figure's name."""
     steps: int = 2_000_000
@@ -46,7 +47,9 @@ def reproduce(arguments: Sequence[str]) -> int:
 
     settings = grid_worlds.Settings(given.steps, given.seeds, given.seed)
     folder = Path(given.runs or f"runs/{given.figure}")
-    out = Path(given.out or f"results/{given.figure}")
+    usual = Path("results") / given.figure if settings == grid_worlds.Settings() else folder / "report"
+    out = Path(given.out) if given.out else usual
+    files.require_writable(out / "figure.png", "out", make_parents=True)
 
     def go(listener: "Listener", stop: Callable[[], bool]) -> bool:
         return grid_worlds.run_all(settings, folder, listener, stop)

@@ -1,6 +1,8 @@
 """`sil train` and `sil resume`."""
 
 import dataclasses
+import os
+import shlex
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from self_imitation.runs.training import Listener
 
 T = TypeVar("T")
+
+CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def resume(arguments: Sequence[str]) -> int:
     devices.prepare(directory.open_run(given.run).config())
     from self_imitation.runs import run as runs
 
-    return _watch(lambda listener, stop: runs.resume(given.run, given.steps, listener, stop))
+    return _watch(lambda listener, stop: runs.go_on(given.run, given.steps, listener, stop))
 
 
 def _watch(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -> int:
@@ -72,29 +76,36 @@ def _watch(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -
 
     (run, finished), status = heeding_signals(go, progress.listener)
     if finished:
-        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {run.path}")
+        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {shlex.quote(str(run.path))}")
         return 0
-    print(f"Stopped; all is saved. Go on with: sil resume {run.path}")
+    if status != CLOSED_PIPE:
+        print(f"Stopped; all is saved. Go on with: sil resume {shlex.quote(str(run.path))}")
     return status
 
 
 def heeding_signals(go: Callable[..., T], make_listener: Callable[[], "Bar | Lines"]) -> tuple[T, int]:
-    """What `go(listener, stop)` gives, and the exit status of the signal that stopped it, if one did.
+    """What `go(listener, stop)` gives, and the exit status of what stopped it, if anything did.
 
-    The first Ctrl-C (or SIGTERM) asks for a checkpoint and an orderly end; a second one ends at once.
+    The first Ctrl-C (or SIGTERM) asks for a checkpoint and an orderly end, as does a reader that goes away; a second
+    Ctrl-C ends at once, which harms nothing: a checkpoint is there whole or not at all.
     """
     received: list[int] = []
+    listener = make_listener()
 
     def note(number: int, _: FrameType | None) -> None:
+        if received:
+            os.write(2, b"sil: interrupted\n")
+            os._exit(128 + number)
         received.append(number)
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+        listener.message("Stopping: a checkpoint is saved first. Once more ends at once.")
 
     previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    listener = make_listener()
     try:
-        result = go(listener, lambda: bool(received))
+        result = go(listener, lambda: bool(received) or listener.gone)
     finally:
         listener.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    return result, 128 + received[0] if received else 0
+    if received:
+        return result, 128 + received[0]
+    return result, CLOSED_PIPE if listener.gone else 0

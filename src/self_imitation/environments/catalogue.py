@@ -63,5 +63,5 @@ ENTRIES: Mapping[str, Entry] = {
 
 def find(name: str) -> Entry:
     if name not in ENTRIES:
-        raise unknown_name("env", name, ENTRIES)
+        raise unknown_name("env", str(name), ENTRIES)
     return ENTRIES[name]

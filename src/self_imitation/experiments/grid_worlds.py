@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from self_imitation.config import AGENTS, TrainConfig, resolve
+from self_imitation.config import AGENTS, TrainConfig, flatten, resolve
+from self_imitation.errors import UsageError
 from self_imitation.report import curves, statistics
 from self_imitation.report.curves import Curve
 from self_imitation.runs import files
 from self_imitation.runs import run as runs
+from self_imitation.runs.config_file import MAY_CHANGE
 from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.training import Listener
 from self_imitation.validation import validate
@@ -58,12 +60,21 @@ def run_all(settings: Settings, folder: Path, listener: Listener, stop: Callable
     for config in configs(settings, folder):
         run = RunDirectory(Path(str(config.out)))
         if run.config_file.exists():
-            _, finished = runs.resume(run.path, settings.steps, listener, stop)
+            _require_same(run, config)
+            _, finished = runs.go_on(run.path, settings.steps, listener, stop)
         else:
             _, finished = runs.start(config, listener, stop)
         if not finished:
             return False
     return True
+
+
+def _require_same(run: RunDirectory, wanted: TrainConfig) -> None:
+    """A run with other seeds or settings must not pass for this one."""
+    found, asked = flatten(run.config()), flatten(wanted)
+    for name, value in asked.items():
+        if name not in MAY_CHANGE and found[name] != value:
+            raise UsageError(f"runs: {str(run.path)!r} is a run with {name} = {found[name]!r}, not {value!r}")
 
 
 def configs(settings: Settings, folder: Path) -> list[TrainConfig]:
@@ -156,8 +167,8 @@ def _page(lines: list[Line], settings: Settings, device: str) -> str:
 
 {table(lines)}
 
-A seed solves a task when the mean return of its last {20_000:,} steps is at least {SOLVED:.0%} of the best possible
-return (7, and 9 with apples). Intervals: bootstrap over seeds for means, Wilson's for fractions.
+A seed solves a task when the mean return of its last row ({TrainConfig().log_every:,} steps) is at least {SOLVED:.0%}
+of the best possible return (7, and 9 with apples). Intervals: bootstrap over seeds for means, Wilson's for fractions.
 
 | | the paper (figure 2) | here |
 |---|---|---|

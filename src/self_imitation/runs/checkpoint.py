@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,8 @@ from self_imitation.runs import files
 from self_imitation.runs.config_file import VERSION
 from self_imitation.runs.program import Progress
 
+T = TypeVar("T")
+
 POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"
 PARAMS = "state.learner.params."
 
@@ -33,7 +35,7 @@ class DamagedError(Exception):
     """This checkpoint can't be used; the message says which file and why."""
 
 
-def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any], kept: int) -> Path:
+def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any], kept: int, settings: str) -> Path:
     """Write checkpoints/STEP beside the others under another name, then rename it; drop all but the latest `kept`."""
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
@@ -46,7 +48,13 @@ def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any
         for name, content in ((POLICY, policy), (STATE, rest)):
             files.write_through(partial / name, safetensors.numpy.save(content))
         checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
-        meta = {"version": VERSION, "step": step, "counters": counters, "checksums": checksums}
+        meta = {
+            "version": VERSION,
+            "step": step,
+            "settings": settings,
+            "counters": counters,
+            "checksums": checksums,
+        }
         files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
         files.sync_directory(partial)
         if target.exists():
@@ -68,14 +76,29 @@ def steps(directory: Path) -> list[int]:
     return sorted(int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdigit())
 
 
-def latest_first(directory: Path, warn: Callable[[str], None]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Checkpoints with a sound meta.json, the latest first; a damaged one is named and passed over."""
-    for step in reversed(steps(directory)):
-        path = directory / str(step)
-        try:
-            yield path, _read_meta(path)
-        except DamagedError as error:
-            warn(f"checkpoint {path} is damaged ({error}); trying the one before")
+def load_latest(
+    directory: Path, settings: str, load: Callable[[Path, dict[str, Any]], T], warn: Callable[[str], None]
+) -> T | None:
+    """What `load` makes of the latest sound checkpoint; None if there is none at all.
+
+    A damaged one is named and passed over; one of a run with other `settings` is refused. One that vanishes while it is
+    read was cleared away by a training that goes on elsewhere: then look again.
+    """
+    looking = True
+    while looking:
+        looking = False
+        for step in reversed(steps(directory)):
+            path = directory / str(step)
+            try:
+                return load(path, _read_meta(path, settings))
+            except DamagedError as error:
+                if not path.exists():
+                    looking = True
+                    break
+                warn(f"checkpoint {path} is damaged ({error}); trying the one before")
+    if steps(directory):
+        raise UsageError(f"run: {str(directory.parent)!r} has no checkpoint that is not damaged")
+    return None
 
 
 def load_state(path: Path, meta: dict[str, Any], like: Progress) -> Progress:
@@ -133,7 +156,7 @@ def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
         raise DamagedError(f"{name}: {error}") from None
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
+def _read_meta(path: Path, settings: str) -> dict[str, Any]:
     try:
         meta = json.loads((path / META).read_text(encoding="utf-8"))
         checksum = meta.pop("checksum")
@@ -145,6 +168,10 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise DamagedError(f"{META}: checksum differs")
     if meta["version"] != VERSION:
         raise UsageError(f"checkpoint: {str(path)!r} has version {meta['version']}; this release reads {VERSION}")
+    if meta["step"] != int(path.name):
+        raise DamagedError(f"{META}: it is of step {meta['step']}")
+    if meta["settings"] != settings:
+        raise UsageError(f"checkpoint: {str(path)!r} belongs to another run; its settings differ from config.json")
     return meta
 
 

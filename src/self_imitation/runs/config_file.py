@@ -1,6 +1,8 @@
 """config.json: a run's settings on disk. No JAX is imported here."""
 
 import dataclasses
+import hashlib
+import json
 
 from self_imitation.config import TrainConfig, flatten, override
 from self_imitation.errors import UsageError, bad_value
@@ -28,3 +30,13 @@ def from_json(data: object, source: str) -> TrainConfig:
     if missing := set(flatten(config)) ^ set(dotted):
         raise UsageError(f"{source}: settings missing or unknown: {', '.join(sorted(missing))}")
     return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
+
+
+MAY_CHANGE = ("steps", "out", "checkpoint_seconds", "checkpoints_kept")
+"""Settings with which a run may go on without being another run."""
+
+
+def fingerprint(config: TrainConfig) -> str:
+    """Of all settings that decide what a run computes and writes: its checkpoints carry it."""
+    settings = {name: value for name, value in flatten(config).items() if name not in MAY_CHANGE}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -3,6 +3,8 @@
 import dataclasses
 import datetime
 import json
+import os
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +49,10 @@ class RunDirectory:
 
 def create(config: TrainConfig) -> RunDirectory:
     """A new run's directory with its config.json; nothing is written if it can't be a run's home."""
-    run = RunDirectory(Path(config.out) if config.out else _new_path(config))
+    run = RunDirectory(Path(os.path.normpath(config.out)) if config.out else _new_path(config))
     if run.config_file.exists():
-        raise bad_value("out", str(run.path), f"it holds a run already; go on with it: sil resume {run.path}")
+        resume = f"sil resume {shlex.quote(str(run.path))}"
+        raise bad_value("out", str(run.path), f"it holds a run already; go on with it: {resume}")
     if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
         raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
     _require_space(config, run.path)

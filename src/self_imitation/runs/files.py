@@ -50,7 +50,7 @@ def clear_partial(directory: Path) -> None:
             path.unlink()
 
 
-def explain(error: OSError, path: Path) -> UsageError:
+def explain(error: OSError, path: Path, field: str = "out") -> UsageError:
     """What a failed write means to the user."""
     reasons = {
         errno.ENOSPC: "no space left on the disk",
@@ -59,11 +59,24 @@ def explain(error: OSError, path: Path) -> UsageError:
         errno.EACCES: "no permission to write there",
         errno.EPERM: "no permission to write there",
         errno.ENOTDIR: "a part of the path is a file, not a directory",
+        errno.ENOENT: "there is no such directory",
         errno.EEXIST: "a file of that name is in the way",
         errno.ENAMETOOLONG: "the name is too long",
     }
     reason = reasons.get(error.errno or 0, error.strerror or str(error))
-    return UsageError(f"out: {str(path)!r} can't be written; {reason}")
+    return UsageError(f"{field}: {str(path)!r} can't be written; {reason}")
+
+
+def require_writable(path: Path, field: str, make_parents: bool = False) -> None:
+    """Found out before the work whose result is to go there, not after it."""
+    try:
+        if make_parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        probe = path.with_name(PARTIAL + path.name)
+        write_through(probe, b"")
+        probe.unlink()
+    except OSError as error:
+        raise explain(error, path, field) from None
 
 
 @contextlib.contextmanager

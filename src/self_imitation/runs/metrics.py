@@ -78,14 +78,19 @@ class MetricsWriter:
 
 
 def read(directory: Path) -> list[dict[str, float]]:
-    """The rows of a run's table; an empty cell is NaN."""
+    """The rows of a run's table; an empty cell is NaN. A row that a crash left half-written is not one."""
+    path = directory / FILE
     try:
-        with open(directory / FILE, encoding="utf-8", newline="") as file:
-            return [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(file)]
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = [line for line in file if line.endswith("\n")]
+        rows = [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(lines)]
     except FileNotFoundError:
         return []
-    except (ValueError, TypeError, csv.Error) as error:
-        raise UsageError(f"run: {str(directory / FILE)!r} is damaged; {error}") from None
+    except (ValueError, TypeError, OSError, csv.Error) as error:
+        raise UsageError(f"run: {str(path)!r} is damaged; {error}") from None
+    if rows and not set(LEADING) <= set(rows[0]):
+        raise UsageError(f"run: {str(path)!r} is damaged; it has no column {sorted(set(LEADING) - set(rows[0]))[0]!r}")
+    return rows
 
 
 def _line(cells: Sequence[str]) -> bytes:

@@ -1,6 +1,7 @@
 """The Python interface: train, load, act, evaluate."""
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from self_imitation import config as configuration
+from self_imitation import devices
 from self_imitation.config import Preset, TrainConfig
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.report import curves, statistics
 from self_imitation.runs import checkpoint, directory, evaluation, files, metrics
+from self_imitation.runs.config_file import fingerprint
 from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.evaluation import Episode
 from self_imitation.runs.program import Program
@@ -38,11 +41,21 @@ def train(
     """Train an agent and return its run. `settings` holds any other setting by its dotted name, as on the command
     line: `{"sil.updates": 8, "network.hidden": (64,)}`.
     """
-    defaults = configuration.resolve(env, preset, {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed})
-    config = configuration.override(defaults, {"out": str(out) if out else None, **(settings or {})})
+    named = {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed, "out": None if out is None else str(out)}
+    for name in ("env", "preset", *named):
+        if name in (settings or {}):
+            raise bad_value("settings", name, f"it is an argument of its own: train({name}=...)")
+    defaults = configuration.resolve(env, preset, _plain(named))
+    config = validate(configuration.override(defaults, _plain(settings or {})))
     refuse_unread(config, defaults)
-    run, _ = start(validate(config), listener or Silent())
-    return run
+    devices.prepare(config)
+    return start(config, listener or Silent())[0]
+
+
+def _plain(settings: Mapping[str, object]) -> dict[str, object]:
+    """NumPy's numbers as Python's, lists as tuples."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
 
 
 def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
@@ -51,13 +64,16 @@ def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = la
     return _go(run, run.config(), listener, stop)
 
 
-def resume(
-    path: str | Path,
-    steps: int | None = None,
-    listener: Listener | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> tuple["Run", bool]:
+def resume(path: str | Path, steps: int | None = None, listener: Listener | None = None) -> "Run":
     """Go on with a run as if nothing had happened; `steps` sets a new total."""
+    devices.prepare(directory.open_run(path).config())
+    return go_on(path, steps, listener or Silent())[0]
+
+
+def go_on(
+    path: str | Path, steps: int | None, listener: Listener, stop: Callable[[], bool] = lambda: False
+) -> tuple["Run", bool]:
+    """An old run; also whether it reached its end before `stop`."""
     run = directory.open_run(path)
     config = run.config()
     if steps is not None:
@@ -65,7 +81,7 @@ def resume(
         done = max(checkpoint.steps(run.checkpoints), default=0)
         if config.iterations * config.steps_per_iteration < done:
             raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
-    return _go(run, config, listener or Silent(), stop)
+    return _go(run, config, listener, stop)
 
 
 def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
@@ -78,9 +94,10 @@ def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run
 def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callable[[], bool]) -> tuple["Run", bool]:
     try:
         with files.lock(run.path):
+            training = Training(run, config, listener)
             if config != run.config():
                 run.write_config(config)
-            finished = Training(run, config, listener).go(stop)
+            finished = training.go(stop)
             result = Run(run, listener.message)
             files.write_json(run.summary, result.summarise(finished))
             curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
@@ -170,7 +187,7 @@ class Run:
 
     def evaluate(self, episodes: int = 100, greedy: bool = False, key: int = 0) -> Evaluation:
         """`episodes` fresh episodes of every seed's policy; `key` seeds their random numbers."""
-        if episodes < 1:
+        if not isinstance(episodes, int) or episodes < 1:
             raise bad_value("episodes", episodes, "allowed: a whole number of 1 or more")
         agent = self._program.agent
         actor_critic = evaluation.greedily(agent.actor_critic) if greedy else agent.actor_critic
@@ -230,15 +247,16 @@ class Run:
     @cached_property
     def _params(self) -> Any:
         """All seeds' parameters, from the latest checkpoint whose policy is sound."""
-        for path, meta in checkpoint.latest_first(self.directory.checkpoints, self._warn):
-            try:
-                params = checkpoint.load_params(path, meta, self._program.shape())
-                return jax.tree.map(jnp.asarray, params)
-            except checkpoint.DamagedError as error:
-                self._warn(f"checkpoint {path} is damaged ({error}); trying the one before")
-        if checkpoint.steps(self.directory.checkpoints):
-            raise UsageError(f"run: {str(self.path)!r} has no checkpoint that is not damaged")
-        raise UsageError(f"run: {str(self.path)!r} has no checkpoint yet; train on with: sil resume {self.path}")
+        like = self._program.shape()
+
+        def load(path: Path, meta: dict[str, Any]) -> Any:
+            return jax.tree.map(jnp.asarray, checkpoint.load_params(path, meta, like))
+
+        params = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), load, self._warn)
+        if params is None:
+            go_on = f"sil resume {shlex.quote(str(self.path))}"
+            raise UsageError(f"run: {str(self.path)!r} has no checkpoint yet; train on with: {go_on}")
+        return params
 
     def _params_of(self, seed: int) -> Any:
         if seed not in self.seeds:

@@ -4,14 +4,16 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import NonFiniteError, UsageError
-from self_imitation.runs import checkpoint, files
+from self_imitation.runs import checkpoint, files, metrics
+from self_imitation.runs.config_file import fingerprint
 from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.metrics import MetricsWriter, Row
 from self_imitation.runs.program import ALL_FINITE, Program, Progress
@@ -51,6 +53,7 @@ class Counters:
     episodes: list[int] = field(default_factory=list)
     return_best: list[float | None] = field(default_factory=list)
     metrics_bytes: int = 0
+    device: str = ""
 
 
 class Training:
@@ -59,20 +62,24 @@ class Training:
     def __init__(self, run: RunDirectory, config: TrainConfig, listener: Listener):
         self.run, self.config, self.listener = run, config, listener
         self.program = Program(config)
-        self.progress, self.counters = self._restore()
-        self._warned = False
+        self.device = _device_name(self.program)
+        restored = self._restore()
+        self._resumed = restored is not None
+        self.progress, self.counters = restored or self._begin()
         self.saved_at = self.counters.iteration if self._resumed else -1
+        self._warned = False
+        keep_bytes = self.counters.metrics_bytes if self._resumed else None
+        self.metrics = MetricsWriter(run.path, list(self.progress.tally.sums), keep_bytes)
 
     def go(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` says so; True if the end was reached. A checkpoint is there either way."""
         counters, config = self.counters, self.config
-        columns = list(self.progress.tally.sums)
-        keep_bytes = counters.metrics_bytes if self._resumed else None
-        self.metrics = MetricsWriter(self.run.path, columns, keep_bytes)
-        self.listener.started(config, self.run, counters.iteration, _device_name(self.program))
+        self.listener.started(config, self.run, counters.iteration, self.device)
         try:
             if counters.iteration < config.iterations:
                 self.program.compile(self.progress)
+            if not self._resumed:
+                self._save()  # from now on, a run without any checkpoint is one whose checkpoints were removed
             last_save, stretch = time.monotonic(), 1
             while counters.iteration < config.iterations and not stop():
                 row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
@@ -166,32 +173,40 @@ class Training:
         step = self.counters.iteration * self.config.steps_per_iteration
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()
-            counters = vars(self.counters).copy()
-            checkpoint.save(self.run.checkpoints, step, self.progress, counters, self.config.checkpoints_kept)
+            self.counters.device = self.device
+            checkpoint.save(
+                self.run.checkpoints,
+                step,
+                self.progress,
+                vars(self.counters).copy(),
+                self.config.checkpoints_kept,
+                fingerprint(self.config),
+            )
         except OSError as error:
             self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.path)}")
             return False
         self.saved_at = self.counters.iteration
         return True
 
-    def _restore(self) -> tuple[Progress, Counters]:
-        """The latest sound checkpoint, or the very start."""
+    def _restore(self) -> tuple[Progress, Counters] | None:
+        """The latest sound checkpoint; None before the first one."""
         files.clear_partial(self.run.path)
         files.clear_partial(self.run.checkpoints)
         like = self.program.shape()
-        self._resumed = False
-        damaged = False
-        for path, meta in checkpoint.latest_first(self.run.checkpoints, self.listener.message):
-            try:
-                progress = self.program.place(checkpoint.load_state(path, meta, like))
-            except checkpoint.DamagedError as error:
-                damaged = True
-                self.listener.message(f"checkpoint {path} is damaged ({error}); trying the one before")
-                continue
-            self._resumed = True
-            return progress, Counters(**meta["counters"])
-        if damaged or checkpoint.steps(self.run.checkpoints):
-            raise UsageError(f"run: {str(self.run.path)!r} has no checkpoint that is not damaged")
+
+        def load(path: Path, meta: dict[str, Any]) -> tuple[Progress, Counters]:
+            return self.program.place(checkpoint.load_state(path, meta, like)), Counters(**meta["counters"])
+
+        found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
+        if found is None and metrics.read(self.run.path):
+            raise UsageError(f"run: {str(self.run.path)!r} has rows of metrics but no checkpoint to go on from")
+        if found is not None and found[1].device != self.device:
+            self.listener.message(
+                f"trained so far on {found[1].device}, now on {self.device}: the last bits of its numbers may differ"
+            )
+        return found
+
+    def _begin(self) -> tuple[Progress, Counters]:
         seeds = self.config.seeds
         return self.program.begin(), Counters(episodes=[0] * seeds, return_best=[None] * seeds)
 
