@@ -19,7 +19,8 @@ _SAYINGS = (
     (r"no type matching (\S+) could be instantiated from \[(.*?)\]\. Got errors.*$", r"\2 is not allowed; allowed: \1"),
     (r"could not convert string to float: (.*)$", r"\1 is not a number"),
     (r"Could not find valid parse for arguments: \[(.*)\]$", r"\1 is not what it takes"),
-    (r"^invalid choice (.*) for argument '(.*)'\. Expected one of \((.*)\)$", r"\2: \1 is not allowed; allowed: \3"),
+    (r"^invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)$", r"\2: \1 is not allowed; allowed: \3"),
+    (r"^Missing value for argument '(.*)'\. Expected \d+ values?$", r"\1: its value is missing"),
     (r"^Missing from sil \S+: (\S+) (.*?)\.? \(required\)$", r"\1 is missing: \2"),
 )
 
@@ -47,7 +48,7 @@ def _one_line(box: str) -> str:
     body = rows[1:-1] if framed else rows
     text = " ".join("\n" if re.fullmatch("[─-]+", row) else row for row in body)
     parts = [re.sub(r"[ ]+", " ", part).strip() for part in text.split("\n")][0 if framed else 1 :]
-    message = parts[0].rstrip(".")
+    message = parts[0].rstrip(". ")
     for theirs, ours in _SAYINGS:
         message = re.sub(theirs, ours, message)
     nearest = re.search(r"Perhaps you meant: (\S+)", " ".join(parts[1:]))
