@@ -94,6 +94,7 @@ def heeding_signals(go: Callable[..., T], make_listener: Callable[[], "Bar | Lin
 
     def note(number: int, _: FrameType | None) -> None:
         if received:
+            listener.close()  # the terminal gets its cursor back
             os.write(2, b"sil: interrupted\n")
             os._exit(128 + number)
         received.append(number)

@@ -51,7 +51,6 @@ class Counters:
     seconds: float = 0.0
     row_seconds: float = 0.0
     episodes: list[int] = field(default_factory=list)
-    return_best: list[float | None] = field(default_factory=list)
     metrics_bytes: int = 0
     device: str = ""
 
@@ -135,8 +134,6 @@ class Training:
             episodes = int(tally.episodes[i])
             counters.episodes[i] += episodes
             best = float(tally.return_best[i]) if episodes else math.nan
-            if episodes:
-                counters.return_best[i] = max(best, counters.return_best[i] or -math.inf)
             rows.append(
                 {
                     "seed": seed,
@@ -208,7 +205,7 @@ class Training:
 
     def _begin(self) -> tuple[Progress, Counters]:
         seeds = self.config.seeds
-        return self.program.begin(), Counters(episodes=[0] * seeds, return_best=[None] * seeds)
+        return self.program.begin(), Counters(episodes=[0] * seeds)
 
 
 def _next_stretch(count: int, seconds: float) -> int:
