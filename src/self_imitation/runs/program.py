@@ -45,7 +45,7 @@ class Program:
     def __init__(self, config: TrainConfig):
         self.config = config
         self.agent = agents.build(config)
-        self.sharding = _seed_sharding(config.seeds, self._shape_of_one())
+        self.sharding = _seed_sharding(config.seeds, self._shape_of_one)
         self._advance = jax.jit(self._over_seeds(partial(_advance, self.agent)), donate_argnums=0)
 
     def begin(self) -> Progress:
@@ -58,7 +58,7 @@ class Program:
     def shape(self) -> Progress:
         """Shapes and types of `begin`, without its work."""
         seeds = self.config.seeds
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self._shape_of_one())
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self._shape_of_one)
 
     def place(self, progress: Progress) -> Progress:
         return jax.device_put(progress, self.sharding)
@@ -80,7 +80,9 @@ class Program:
         many = partial(jax.tree.map, lambda leaf: jnp.stack([leaf] * self.config.seeds))
         return jax.jit(lambda: many(empty_tally(names)), out_shardings=self.sharding)
 
+    @cached_property
     def _shape_of_one(self) -> Progress:
+        """Traced once: it takes as long as importing JAX."""
         params = agents.initial_params(self.config, self.agent, self.config.seed)
         return jax.eval_shape(self._begin_one, params, jax.ShapeDtypeStruct((), np.uint32))
 
