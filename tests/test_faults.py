@@ -1,7 +1,9 @@
 """Disks that are full or read-only: real ones where the system lets us mount one."""
 
+import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 from helpers import SMALL_FLAGS, finish, rows, sil
@@ -60,11 +62,21 @@ def test_read_only_directory_is_told_in_one_line(read_only, capsys):
     assert error.count("\n") == 1
 
 
-def test_a_disk_that_fills_up_costs_no_checkpoint_and_no_row(tmp_path, monkeypatch):
+def fill(disk) -> Path:
+    """A file that takes all the space there is, also what is given back while it grows."""
+    ballast = disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    return ballast
+
+
+def test_a_disk_that_fills_up_costs_no_checkpoint_and_no_row(tmp_path):
     """The disk is full while the run trains: it says so and goes on; with space again, everything is there."""
     disk = tmp_path / "disk"
     if os.getuid() != 0 or not mounted(disk, "size=8m"):
         pytest.skip("a file system can't be mounted here")
+    process = None
     try:
         flags = [*SMALL_FLAGS, "--checkpoint-seconds", 0.1, "--log-every", 2000]
         process = sil("train", *flags, "--steps", 10**9, "--out", disk / "run")
@@ -72,13 +84,13 @@ def test_a_disk_that_fills_up_costs_no_checkpoint_and_no_row(tmp_path, monkeypat
         for line in process.stdout:
             output += line
             if "step 4,000" in line:
-                (disk / "ballast").write_bytes(b"x" * os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize)
+                ballast = fill(disk)
             if "not written" in line:
                 break
         kept = checkpoint.steps(disk / "run" / "checkpoints")
         assert kept, "the last good checkpoint is kept"
         assert "no space left on the disk" in output
-        (disk / "ballast").unlink()
+        ballast.unlink()
         process.terminate()
         code, rest = finish(process)
         assert code == 143, rest
@@ -87,4 +99,7 @@ def test_a_disk_that_fills_up_costs_no_checkpoint_and_no_row(tmp_path, monkeypat
         assert steps == list(range(2000, steps[-1] + 1, 2000)), "no row twice, none missing"
         assert checkpoint.steps(disk / "run" / "checkpoints")[-1] >= steps[-1]
     finally:
+        if process is not None:
+            process.kill()
+            process.wait()
         subprocess.run(["umount", str(disk)], check=True)
