@@ -12,6 +12,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # Not `config` and `cli`: what they get is the user's, and to tell what is wrong with it is their own work.
 CHECKED = (
     "agents algorithm benchmarks collection distributions environments experiments exploration imitation improvement "
-    "memory networks optimisation priority_tree report returns runs types"
+    "memory networks normalisation optimisation priority_tree report returns runs types"
 )
 install_import_hook([f"self_imitation.{name}" for name in CHECKED.split()], "typecheck.check")

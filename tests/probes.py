@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from self_imitation.types import Spec, Step
+from self_imitation.types import Continuous, Discrete, Spec, Step
 
 
 class ProbeState(eqx.Module):
@@ -45,7 +45,7 @@ def _step(state: ProbeState, observation: Array, reward: object, terminated: obj
 class ConstantReward(Probe):
     """One step, reward 1, whatever is done. V = 1."""
 
-    spec = Spec((1,), 2, 1, (1,))
+    spec = Spec((1,), Discrete(2), 1, (1,))
 
     def step(self, state: ProbeState, action: Int[Array, ""]) -> Step:
         return _step(state, state.observation, 1.0, terminated=True)
@@ -54,7 +54,7 @@ class ConstantReward(Probe):
 class ObservedReward(Probe):
     """One step; the observation is -1 or 1, each half of the time, and the reward is the same. V(s) = s."""
 
-    spec = Spec((1,), 2, 1)
+    spec = Spec((1,), Discrete(2), 1)
 
     def first(self, key: PRNGKeyArray) -> Float[Array, " numbers"]:
         return jax.random.rademacher(key, (1,), jnp.float32)
@@ -66,7 +66,7 @@ class ObservedReward(Probe):
 class TwoSteps(Probe):
     """Observation 0, then 1, then the end with the only reward, 1. V(1) = 1 and V(0) = the discount."""
 
-    spec = Spec((1,), 2, 2, (2,))
+    spec = Spec((1,), Discrete(2), 2, (2,))
 
     def step(self, state: ProbeState, action: Int[Array, ""]) -> Step:
         last = state.time == 1
@@ -76,10 +76,19 @@ class TwoSteps(Probe):
 class ChosenReward(Probe):
     """One step; action 1 is paid 1, any other costs 1. V = 2 pi(1) - 1, and 1 for the best policy."""
 
-    spec = Spec((1,), 2, 1, (1,))
+    spec = Spec((1,), Discrete(2), 1, (1,))
 
     def step(self, state: ProbeState, action: Int[Array, ""]) -> Step:
         return _step(state, state.observation, jnp.where(action == 1, 1.0, -1.0), terminated=True)
+
+
+class ChosenNumber(Probe):
+    """One step; the action is a number, paid 1 less the square of its distance from 2. The best policy's mean is 2."""
+
+    spec = Spec((1,), Continuous((-10.0,), (10.0,)), 1)
+
+    def step(self, state: ProbeState, action: Float[Array, " 1"]) -> Step:
+        return _step(state, state.observation, 1.0 - jnp.square(action[0] - 2.0), terminated=True)
 
 
 class OnlyTruncates(Probe):
@@ -91,7 +100,7 @@ class OnlyTruncates(Probe):
 
     def __init__(self, limit: int, clock: bool = False):
         self.limit, self.clock = limit, clock
-        self.spec = Spec((limit + 1 if clock else 1,), 2, limit)
+        self.spec = Spec((limit + 1 if clock else 1,), Discrete(2), limit)
 
     def first(self, key: PRNGKeyArray) -> Float[Array, " numbers"]:
         return self._show(jnp.int32(0))
@@ -107,7 +116,7 @@ class OnlyTruncates(Probe):
 class RandomStart(Probe):
     """Starts at a random number in [0, 1) and goes up by 1 with each of three steps; no reward. V = 0."""
 
-    spec = Spec((1,), 2, 3)
+    spec = Spec((1,), Discrete(2), 3)
 
     def first(self, key: PRNGKeyArray) -> Float[Array, " numbers"]:
         return jax.random.uniform(key, (1,))

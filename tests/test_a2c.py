@@ -16,6 +16,7 @@ from self_imitation.improvement.a2c import A2C, a2c_loss
 from self_imitation.types import Learner, Rollout
 
 CONFIG = A2CConfig(discount=0.5, entropy_weight=0.1, value_weight=0.5)
+KEY = jax.random.key(0)  # every way to improve takes one; A2C has no use for it
 
 
 def test_loss_by_hand():
@@ -104,7 +105,7 @@ def improved(rollout, value, bootstrap, bonus=None, config=CONFIG):
     params = {"logits": jnp.zeros((4, 2)), "value": jnp.array(value)}
     optimiser = optax.sgd(1.0)
     learner = Learner(params, optimiser.init(params))
-    learner, metrics = A2C(config, bootstrap).improve(tabular, optimiser, learner, rollout, bonus)
+    learner, metrics = A2C(config, bootstrap).improve(tabular, optimiser, learner, rollout, bonus, KEY)
     return learner.params, metrics
 
 
@@ -205,7 +206,8 @@ def test_the_entropy_term_evens_out_the_policy():
     params = {"logits": jnp.array([[2.0, 0.0]] * 4), "value": jnp.zeros(4)}
     optimiser = optax.sgd(1.0)
     rollout = rollout_of([[0]], [[1]], [1], [[0.0]], terminated=[[True]])
-    learner, _ = A2C(CONFIG, False).improve(tabular, optimiser, Learner(params, optimiser.init(params)), rollout, None)
+    learner = Learner(params, optimiser.init(params))
+    learner, _ = A2C(CONFIG, False).improve(tabular, optimiser, learner, rollout, None, KEY)
     logits = learner.params["logits"]
     # dH/dlogit_k = - p_k (log p_k + H), times alpha = 0.1
     p = np.exp([2.0, 0.0]) / np.exp([2.0, 0.0]).sum()
@@ -234,7 +236,7 @@ def test_several_updates_with_the_shipped_optimiser_equal_numpy():
         truncated = rng.random((steps, environments)) < 0.3
         terminated = (rng.random((steps, environments)) < 0.3) & ~truncated
         rollout = rollout_of(state, successor, last, reward, terminated, truncated, action)
-        learner, _ = improve(learner, rollout, None)
+        learner, _ = improve(learner, rollout, None, KEY)
 
         following, target = value[last], np.zeros((steps, environments))
         for t in reversed(range(steps)):

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from learning import NoImprovement, begin, learnt, probe_config, shown, trainer
 from probes import ChosenReward, ConstantReward, ObservedReward, OnlyTruncates, RandomStart, TwoSteps
 
 from self_imitation import agents, algorithm, collection
@@ -97,52 +98,7 @@ def test_the_policy_chooses_the_actions():
     assert (rollout.action == 1).all()
 
 
-# Learning, where the values are known. The discount is 1/2, so that values settle soon.
-
-
-def probe_config(**overrides):
-    return resolve(
-        "key-door-treasure",
-        "authors",
-        {
-            "agent": "a2c",
-            "envs": 8,
-            "rollout": 4,
-            "network.hidden": (16,),
-            "optimiser.learning_rate": 0.01,
-            "a2c.discount": 0.5,
-            "a2c.entropy_weight": 0.01,
-            "sil.batch": 64,
-            "sil.capacity": 1000,
-            **{name.replace("__", "."): value for name, value in overrides.items()},
-        },
-    )
-
-
-def begin(config, agent, seed=0):
-    return agents.begin(agent, agents.initial_params(config, agent, seed), jnp.int32(seed))
-
-
-def trainer(agent):
-    """Compiled once for any number of iterations."""
-    return jax.jit(
-        lambda state, iterations: jax.lax.fori_loop(
-            0, iterations, lambda _, state: algorithm.iteration(agent, state)[0], state
-        )
-    )
-
-
-def shown(agent, state, observations):
-    """Values of these observations, and the probability of action 1."""
-    distribution, value = agent.actor_critic(state.learner.params, jnp.array(observations, jnp.float32))
-    return np.asarray(value), np.asarray(jnp.exp(distribution.log_prob(jnp.ones(len(observations), jnp.int32))))
-
-
-def learnt(environment, observations, iterations=600, **overrides):
-    """Values and probabilities of action 1 after training."""
-    config = probe_config(**overrides)
-    agent = agents.build(config, environment=environment)
-    return shown(agent, trainer(agent)(begin(config, agent), iterations), observations)
+# Learning, where the values are known.
 
 
 def test_a2c_learns_a_constant_value():
@@ -184,13 +140,6 @@ def test_a_time_limit_that_is_an_end_leaves_a_finite_sum():
     np.testing.assert_allclose(value, [1.75, 1.5, 1.0], atol=0.02)
 
 
-class NoImprovement:
-    """Leaves learning to self-imitation."""
-
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus):
-        return learner, {}
-
-
 def test_self_imitation_alone_moves_the_value_to_the_best_return():
     """The action that costs 1 is never imitated and pulls no value down: V goes to 1, whatever the policy does.
 
@@ -205,7 +154,7 @@ def test_self_imitation_alone_moves_the_value_to_the_best_return():
 
 # The order of the verbs.
 
-NAMES = ("a2c", "a2c+exp", "a2c+sil", "a2c+sil+exp")
+NAMES = ("a2c", "a2c+exp", "a2c+sil", "a2c+sil+exp", "ppo", "ppo+sil+exp")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -273,6 +222,23 @@ def test_no_random_number_is_used_twice(maze_agent):
         assert collected.key != second.key  # drawing from the memory took numbers too
 
 
+class KeyKeeper:
+    """Learns nothing and gives back the key that it was given, as numbers."""
+
+    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
+        first, second = jax.random.key_data(key).astype(jnp.float32)
+        return learner, {"first": first, "second": second}
+
+
+def test_improving_takes_random_numbers_of_its_own():
+    config = probe_config()
+    agent = dataclasses.replace(agents.build(config, environment=TwoSteps()), improvement=KeyKeeper())
+    state, rollout = algorithm.collect(agent, begin(config, agent))
+    after, given = algorithm.improve(agent, state, rollout, None)
+    keys = [jax.random.key_data(key).astype(jnp.float32) for key in (state.key, after.key)]
+    assert len({*(tuple(key.tolist()) for key in keys), (float(given["first"]), float(given["second"]))}) == 3
+
+
 class Marked:
     """Stands in for exploration and improvement: the bonus is 0 in the first iteration, 100 in the second, and so on;
     improving adds the bonus to the value of every state, and writes down what it was given.
@@ -284,7 +250,7 @@ class Marked:
     def bonus(self, state, rollout):
         return state + 100, jnp.full_like(rollout.reward, state)
 
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus):
+    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
         params = eqx.tree_at(lambda p: p.value_head.bias, learner.params, replace_fn=lambda b: b + bonus.mean())
         return Learner(params, learner.optimiser_state), {
             "bonus_given": bonus.mean(),

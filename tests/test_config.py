@@ -27,7 +27,7 @@ def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_
     assert (config.sil.min_imitated, config.sil.max_neg_log_prob, config.sil.keep) == (64, 5.0, "positive")
     assert (config.network.hidden, config.network.shared) == ((64, 64), False)
     assert config.time_limit == "terminal"
-    assert dataclasses.astuple(config.optimiser) == (7e-4, 0.99, 1e-5, 0.5)
+    assert dataclasses.astuple(config.optimiser) == ("rmsprop", 7e-4, 0.99, 1e-5, 0.5)
 
 
 def test_paper_preset_is_its_equations_and_its_commented_table():
@@ -40,7 +40,8 @@ def test_paper_preset_is_its_equations_and_its_commented_table():
 
 
 def test_environment_under_preset_under_user(monkeypatch):
-    entry = catalogue.Entry("probe", "", {"sil.clip": 3.0, "envs": 7, "rollout": 3}, {"authors": {"rollout": 9}})
+    defaults = {"sil.clip": 3.0, "envs": 7, "rollout": 3}
+    entry = catalogue.Entry("probe", "", defaults, preset_defaults={"authors": {"rollout": 9}})
     monkeypatch.setattr(catalogue, "ENTRIES", {"probe": entry})
     config = resolve("probe", "authors", {"rollout": 11})
     assert config.envs == 7, "the environment's default over the general one"
@@ -139,7 +140,7 @@ def test_config_survives_json():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(version=99), "version: 99 is not allowed; this release reads version 1"),
+        (lambda data: data.update(version=99), "version: 99 is not allowed; this release reads version 2"),
         (lambda data: data.pop("version"), "not the config of a run"),
         (lambda data: data.pop("steps"), "missing or unknown: steps"),
         (lambda data: data["sil"].update(magic=1), r"missing or unknown: sil\.magic"),

@@ -15,9 +15,9 @@ from self_imitation.config import CountConfig, resolve
 from self_imitation.environments.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import MAX_COUNT, CountBonus
-from self_imitation.types import Rollout, Spec
+from self_imitation.types import Discrete, Rollout, Spec
 
-SPEC = Spec(observation_shape=(2,), num_actions=2, max_episode_steps=10, observation_levels=(3, 2))
+SPEC = Spec(observation_shape=(2,), actions=Discrete(2), max_episode_steps=10, observation_levels=(3, 2))
 A, B, C = (0, 0), (2, 1), (1, 0)
 ELSEWHERE = (2, 0)
 

@@ -17,6 +17,7 @@ from self_imitation.environments import catalogue, on_device
 from self_imitation.environments.gymnasium_maze import KeyDoorTreasureEnv
 from self_imitation.environments.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import UsageError
+from self_imitation.types import Discrete
 
 # The twin: four rooms of 5 x 5 cells with walls between them, two openings and a door.
 
@@ -168,7 +169,7 @@ def test_the_start_and_what_is_seen_of_it(apples):
         # column 2, row 8, and everything is there
         assert observation.tolist() == [2.0, 8.0, 1.0, 1.0, 1.0, *([1.0, 1.0] if apples else [])]
     spec = environment.spec
-    assert (spec.observation_shape, spec.num_actions, spec.max_episode_steps) == ((7 if apples else 5,), 4, 50)
+    assert (spec.observation_shape, spec.actions, spec.max_episode_steps) == ((7 if apples else 5,), Discrete(4), 50)
     assert spec.observation_levels == (13, 13, *[2] * (5 if apples else 3))
 
 

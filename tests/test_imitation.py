@@ -6,14 +6,18 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
+import learning
 import numpy as np
 import optax
 import pytest
 from jaxtyping import TypeCheckError
+from learning import NoImprovement, probe_config, trainer
+from probes import ChosenNumber
 
+from self_imitation import agents
 from self_imitation import memory as episodic_memory
 from self_imitation.config import SelfImitationConfig, resolve
-from self_imitation.distributions import Categorical
+from self_imitation.distributions import Categorical, DiagonalGaussian
 from self_imitation.imitation import imitate, self_imitation_loss
 from self_imitation.types import Learner, Rollout
 
@@ -265,6 +269,76 @@ def test_loss_and_gradient_equal_a_twin_and_its_finite_differences(config, seed)
             below[which][i] -= 1e-5
             difference = (frozen(*above) - frozen(*below)) / 2e-5
             assert gradient[which][i] == pytest.approx(difference, rel=1e-5, abs=1e-8)
+
+
+# Actions that are numbers. One sample: mean 1/2, deviation 2, action 2, so that it lies 0.75 deviations away.
+
+ACTION = jnp.array([[2.0]])
+MEAN, LOG_STD = jnp.array([[0.5]]), jnp.log(jnp.array([2.0]))
+
+
+def gaussian_gradient(config, returns, value=1.0, action=ACTION, mean=MEAN, log_std=LOG_STD):
+    """Of the mean, the logarithm of the deviation and the value."""
+
+    def loss(mean, log_std, value):
+        policy = DiagonalGaussian(mean, log_std)
+        weight = jnp.ones(len(action))
+        return self_imitation_loss(policy.log_prob(action), policy.entropy(), value, returns, weight, config)[0]
+
+    returns = jnp.full(len(action), returns)
+    gradient = jax.grad(loss, argnums=(0, 1, 2))(mean, log_std, jnp.full(len(action), value))
+    return [np.asarray(part) for part in gradient]
+
+
+def test_gradient_of_the_paper_with_gaussian_actions_by_hand():
+    """R = 3 beats V = 1 by 2: the mean is drawn towards the action, the deviation towards how far that was."""
+    mean, log_std, value = gaussian_gradient(PAPER, 3.0)
+    np.testing.assert_allclose(mean, [[-2 * 1.5 / 2**2]], rtol=1e-6)  # - (R - V)+ (a - mean) / std^2
+    np.testing.assert_allclose(log_std, [-2 * (0.75**2 - 1)], rtol=1e-6)  # - (R - V)+ (deviations^2 - 1)
+    np.testing.assert_allclose(value, [-0.01 * 2], rtol=1e-6)
+
+
+def test_gradient_of_the_authors_with_gaussian_actions_by_hand():
+    """The advantage is cut to 1, 64 divides, and the entropy goes up by as much as the logarithm of the deviation."""
+    mean, log_std, value = gaussian_gradient(AUTHORS, 3.0)
+    np.testing.assert_allclose(mean, [[-1.5 / 2**2 / 64]], rtol=1e-6)
+    np.testing.assert_allclose(log_std, [(-(0.75**2 - 1) - 0.01) / 64], rtol=1e-6)
+    np.testing.assert_allclose(value, [-0.005 / 64], rtol=1e-6)
+
+
+def test_a_far_action_widens_the_deviation_and_a_near_one_narrows_it():
+    # two numbers in an action: 3 deviations of 2 away, and 1/2 deviation of 0.5
+    mean, log_std, _ = gaussian_gradient(
+        PAPER,
+        2.0,
+        action=jnp.array([[7.0, -1.25]]),
+        mean=jnp.array([[1.0, -1.0]]),
+        log_std=jnp.log(jnp.array([2, 0.5])),
+    )
+    np.testing.assert_allclose(mean, [[-3 / 2, 0.5 / 0.5]], rtol=1e-5)
+    np.testing.assert_allclose(log_std, [-(3**2 - 1), -(0.5**2 - 1)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("returns", [1.0, 0.5, -100.0])
+def test_a_gaussian_action_that_did_not_beat_the_value_is_not_learnt_from(returns):
+    for config in (AUTHORS, PAPER):
+        for part in gaussian_gradient(config, returns):
+            assert not part.any()
+
+
+def test_self_imitation_alone_moves_a_gaussian_policy_to_the_number_that_paid_best():
+    """A2C+SIL without its A2C, on a probe that pays best for the number 2: acts, remembers and imitates."""
+    config = probe_config(
+        agent="a2c+sil", sil__keep="all", sil__clip=None, sil__average="batch", sil__entropy_weight=0.0
+    )
+    agent = dataclasses.replace(agents.build(config, environment=ChosenNumber()), improvement=NoImprovement())
+    start = learning.begin(config, agent)
+    first, last = (
+        agent.actor_critic(state.learner.params, jnp.zeros((1, 1)))[0] for state in (start, trainer(agent)(start, 300))
+    )
+    assert (float(first.mean[0, 0]), float(first.log_std[0])) == (pytest.approx(0.0, abs=0.05), 0.0)
+    assert float(last.mean[0, 0]) == pytest.approx(2.0, abs=0.1)
+    assert float(last.log_std[0]) < -1.0  # and surer than at first
 
 
 # The loop of updates, on memories of one-step episodes, for which return and reward are the same.

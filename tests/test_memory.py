@@ -20,7 +20,7 @@ from self_imitation import algorithm, collection, memory, priority_tree
 from self_imitation.config import SelfImitationConfig
 from self_imitation.distributions import Categorical
 from self_imitation.memory import CHUNK, Batch, Memory
-from self_imitation.types import Learner, Rollout, Spec, Step
+from self_imitation.types import Discrete, Learner, Rollout, Spec, Step
 
 remember = jax.jit(memory.remember, static_argnums=2)
 draw_at = jax.jit(memory.draw_at, static_argnums=2)
@@ -441,7 +441,7 @@ def test_room_is_the_configured_one_or_the_time_limit_and_never_above_the_capaci
 class Corridor:
     """Three steps to the right, whatever the action; the last one pays 1."""
 
-    spec = Spec(observation_shape=(1,), num_actions=2, max_episode_steps=3)
+    spec = Spec(observation_shape=(1,), actions=Discrete(2), max_episode_steps=3)
 
     def reset(self, key):
         return jnp.int32(0)
@@ -465,13 +465,14 @@ class Generous:
 
 
 class Idle:
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus):
+    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
         return learner, {}
 
 
 def test_the_exploration_bonus_does_not_reach_the_stored_returns():
     config = SelfImitationConfig(capacity=40, batch=4, updates=1, discount=0.5)
     agent = algorithm.Agent(
+        spec=Corridor.spec,
         environment=Corridor(),
         actor_critic=lambda params, observation: (Categorical(observation * params), observation[:, 0] * 0),
         optimiser=optax.sgd(0.0),
@@ -480,11 +481,13 @@ def test_the_exploration_bonus_does_not_reach_the_stored_returns():
         improvement=Idle(),
         imitation=config,
         exploration=Generous(),
+        normaliser=None,
     )
     learner = Learner(jnp.zeros((1, 2)), agent.optimiser.init(jnp.zeros((1, 2))))
     example = make_rollout(np.zeros((6, 2, 1), np.float32), np.zeros((6, 2), np.int32), *np.zeros((3, 6, 2)))
     state = algorithm.State(
         learner,
+        None,
         collection.begin(agent.environment, 2, jax.random.key(0)),
         memory.create(example, config, 3),
         agent.exploration.create(),

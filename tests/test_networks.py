@@ -1,31 +1,29 @@
-"""Networks, distributions and the optimiser."""
+"""Networks: their weights, and what becomes of each kind of observation and action."""
 
+import dataclasses
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-import scipy.special
-import scipy.stats
-from jaxtyping import TypeCheckError
 
-from self_imitation import optimisation
-from self_imitation.config import NetworkConfig, OptimiserConfig
-from self_imitation.distributions import Categorical
-from self_imitation.networks import MLP, orthogonal
-from self_imitation.types import Learner, Spec
+from self_imitation.config import NetworkConfig
+from self_imitation.distributions import Categorical, DiagonalGaussian, MultiCategorical
+from self_imitation.networks import Convolution, Network, encode, encoded_width, orthogonal
+from self_imitation.types import Continuous, Discrete, MultiDiscrete, Spec
 
-SPEC = Spec(observation_shape=(7,), num_actions=4, max_episode_steps=50)
+SPEC = Spec(observation_shape=(7,), actions=Discrete(4), max_episode_steps=50)
 
 
 @pytest.fixture(scope="module")
 def separate():
-    return MLP(SPEC, NetworkConfig(hidden=(64, 32), shared=False), np.random.default_rng(0))
+    return Network(SPEC, NetworkConfig(hidden=(64, 32), shared=False), np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
 def shared():
-    return MLP(SPEC, NetworkConfig(hidden=(16,), shared=True), np.random.default_rng(1))
+    return Network(SPEC, NetworkConfig(hidden=(16,), shared=True), np.random.default_rng(1))
 
 
 def assert_orthogonal(weight, gain):
@@ -75,7 +73,7 @@ def test_every_layer_is_drawn_anew(separate):
     """Policy and value bodies have equal shapes, not equal weights; another seed gives another network."""
     for mine, other in zip(separate.policy_body.layers, separate.value_body.layers, strict=True):
         assert np.abs(mine.weight - other.weight).max() > 0.1
-    again = MLP(SPEC, NetworkConfig(hidden=(64, 32), shared=False), np.random.default_rng(2))
+    again = Network(SPEC, NetworkConfig(hidden=(64, 32), shared=False), np.random.default_rng(2))
     for one, other in zip(jax.tree.leaves(separate), jax.tree.leaves(again), strict=True):
         assert one.ndim == 1 or np.abs(one - other).max() > 1e-3
 
@@ -86,10 +84,10 @@ def forward(layers, x):
     return x
 
 
-def randomised(network, seed=0):
+def randomised(network, scale=0.3):
     """The same network with biases that are not 0, so that leaving them out would show."""
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: x + jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype), network)
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: x + jnp.asarray(scale * rng.normal(size=x.shape), x.dtype), network)
 
 
 def test_outputs_equal_numpy(separate, shared):
@@ -130,132 +128,199 @@ def test_the_first_policy_is_nearly_even(separate):
     assert np.abs(jax.nn.softmax(distribution.logits) - 0.25).max() < 0.02
 
 
-def test_an_observation_without_its_batch_is_refused(separate):
-    with pytest.raises(TypeCheckError):
-        separate(jnp.zeros(7))
+@pytest.mark.parametrize("shape", [(7,), (3, 6), (3, 8), (3, 7, 2)])
+def test_an_observation_of_another_shape_or_without_its_batch_is_refused(separate, shape):
+    with pytest.raises(TypeError):
+        separate(jnp.zeros(shape))
 
 
-LOGITS = np.random.default_rng(3).normal(0, 3, size=(6, 5)).astype(np.float32)
+# Kinds of observations.
+
+IMAGES = Spec((84, 84, 4), Discrete(4), None, observation_kind="image")
+CATEGORIES = Spec((2,), Discrete(4), None, observation_levels=(3, 2), observation_kind="categories")
+NUMBERS = Spec((2, 3), Discrete(4), None)
 
 
-def test_log_probabilities_equal_scipy():
-    expected = scipy.special.log_softmax(LOGITS.astype(np.float64), axis=1)
-    for action in range(5):
-        log_prob = Categorical(jnp.asarray(LOGITS)).log_prob(jnp.full(6, action))
-        np.testing.assert_allclose(log_prob, expected[:, action], rtol=1e-5, atol=1e-6)
+def test_pixels_are_scaled_to_one():
+    pixels = jnp.asarray(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1))
+    seen = encode(IMAGES, pixels)
+    assert seen.dtype == jnp.float32
+    np.testing.assert_allclose(seen, np.arange(256).reshape(1, 16, 16, 1) / 255, rtol=1e-6)
+    assert (float(seen.min()), float(seen.max())) == (0.0, 1.0)
 
 
-def test_log_probability_by_hand():
-    # softmax of (0, log 3) is (1/4, 3/4)
-    policy = Categorical(jnp.log(jnp.array([[1.0, 3.0], [1.0, 3.0]])))
-    np.testing.assert_allclose(jnp.exp(policy.log_prob(jnp.array([0, 1]))), [0.25, 0.75], rtol=1e-6)
-    expected = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
-    np.testing.assert_allclose(policy.entropy(), [expected, expected], rtol=1e-6)
+def test_categories_are_one_hot_one_after_the_other():
+    seen = encode(CATEGORIES, jnp.array([[2, 0], [0, 1]], jnp.int32))
+    assert seen.dtype == jnp.float32
+    assert seen.tolist() == [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1]]
 
 
-def test_entropy_equals_scipy():
-    expected = scipy.stats.entropy(scipy.special.softmax(LOGITS.astype(np.float64), axis=1), axis=1)
-    np.testing.assert_allclose(Categorical(jnp.asarray(LOGITS)).entropy(), expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(Categorical(jnp.zeros((1, 4))).entropy(), [np.log(4)], rtol=1e-6)
+def test_numbers_are_as_they_are():
+    whole = jnp.array([[[1, 2, 3], [-4, 5, 6]]], jnp.int32)
+    assert encode(NUMBERS, whole).dtype == jnp.float32
+    np.testing.assert_array_equal(encode(NUMBERS, whole), whole)
 
 
-def test_extreme_logits_stay_finite():
-    policy = Categorical(jnp.array([[0.0, 1000.0], [-1e30, 1e30]]))
-    np.testing.assert_allclose(policy.log_prob(jnp.array([0, 1])), [-1000.0, 0.0])
-    np.testing.assert_array_equal(policy.entropy(), [0.0, 0.0])
+def test_how_many_numbers_the_first_layer_takes():
+    assert (encoded_width(CATEGORIES), encoded_width(NUMBERS), encoded_width(SPEC)) == (5, 6, 7)
 
 
-def test_mode_is_the_likeliest_action():
-    assert Categorical(jnp.asarray(LOGITS)).mode().tolist() == LOGITS.argmax(axis=1).tolist()
-    assert Categorical(jnp.asarray(LOGITS)).mode().dtype == jnp.int32
+def test_a_table_of_numbers_is_seen_row_by_row():
+    config = NetworkConfig(hidden=(8,), shared=True)
+    network = randomised(Network(NUMBERS, config, np.random.default_rng(0)))
+    flat = randomised(Network(Spec((6,), Discrete(4), None), config, np.random.default_rng(0)))
+    x = np.random.default_rng(1).normal(size=(5, 2, 3)).astype(np.float32)
+    np.testing.assert_array_equal(network(jnp.asarray(x))[1], flat(jnp.asarray(x.reshape(5, 6)))[1])
 
 
-def test_samples_come_as_often_as_their_probability():
-    """Chi-square over 20 000 draws; a right sampler fails it once in a thousand seeds, and this seed is fixed."""
-    draws = 20_000
-    for row in LOGITS[:3]:
-        sample = Categorical(jnp.tile(jnp.asarray(row), (draws, 1))).sample(jax.random.key(0))
-        assert sample.dtype == jnp.int32
-        observed = np.bincount(np.asarray(sample), minlength=5)
-        expected = draws * scipy.special.softmax(row.astype(np.float64))
-        often = expected >= 5  # the rest together
-        observed = [*observed[often], observed[~often].sum()]
-        expected = [*expected[often], expected[~often].sum()]
-        kept = [(o, e) for o, e in zip(observed, expected, strict=True) if e > 0]
-        assert scipy.stats.chisquare(*zip(*kept, strict=True)).pvalue > 1e-3
+def test_categories_choose_rows_of_the_first_layer():
+    network = randomised(Network(CATEGORIES, NetworkConfig(hidden=(8,), shared=True), np.random.default_rng(0)))
+    (layer,) = network.policy_body.layers
+    assert layer.weight.shape == (5, 8)
+    _, value = network(jnp.array([[2, 0], [1, 1]], jnp.int32))
+    weight, bias = np.asarray(layer.weight, np.float64), np.asarray(layer.bias, np.float64)
+    features = np.tanh(np.stack([weight[2] + weight[3 + 0], weight[1] + weight[3 + 1]]) + bias)
+    head = network.value_head
+    expected = features @ np.asarray(head.weight, np.float64)[:, 0] + float(head.bias[0])
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
-def test_samples_of_a_batch_are_independent():
-    sample = np.asarray(Categorical(jnp.zeros((10_000, 2))).sample(jax.random.key(1)))
-    table = np.histogram2d(sample[::2], sample[1::2], bins=2)[0]
-    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
+# The convolutions of the Nature network.
 
 
-def test_actions_in_a_column_are_refused():
-    with pytest.raises(TypeCheckError):
-        Categorical(jnp.zeros((3, 2))).log_prob(jnp.zeros((3, 1), jnp.int32))
+@pytest.fixture(scope="module")
+def seeing():
+    return Network(IMAGES, NetworkConfig(hidden=(512,), shared=True), np.random.default_rng(0))
 
 
-def test_rmsprop_by_hand():
-    """One weight, gradient 0.3: mean square 0.99 * 1 + 0.01 * 0.09 = 0.9909; step 0.1 * 0.3 / sqrt(0.99091)."""
-    optimiser = optimisation.create(OptimiserConfig(learning_rate=0.1))
-    params = {"weight": jnp.array([2.0])}
-    learner = Learner(params, optimiser.init(params))
-    learner = optimisation.descend(optimiser, learner, {"weight": jnp.array([0.3])})
-    assert float(learner.params["weight"][0]) == pytest.approx(2.0 - 0.1 * 0.3 / np.sqrt(0.99091), rel=1e-6)
+def test_shapes_of_the_convolutions(seeing):
+    """84 pixels, kernel 8, stride 4: 20; kernel 4, stride 2: 9; kernel 3, stride 1: 7; and 7 * 7 * 64 = 3136."""
+    convolutions = seeing.policy_body.convolutions
+    weights = [convolution.weight.shape for convolution in convolutions]
+    assert weights == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64)]
+    assert [convolution.stride for convolution in convolutions] == [4, 2, 1]
+    x, shapes = jnp.zeros((2, 84, 84, 4)), []
+    for convolution in convolutions:
+        x = convolution(x)
+        shapes.append(x.shape)
+    assert shapes == [(2, 20, 20, 32), (2, 9, 9, 64), (2, 7, 7, 64)]
+    assert [layer.weight.shape for layer in seeing.policy_body.layers] == [(3136, 512)]
+    assert seeing.value_body is None
+    assert (seeing.policy_head.weight.shape, seeing.value_head.weight.shape) == ((512, 4), (512, 1))
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.1, 30.0], ids=["small", "near the clip", "clipped"])
-@pytest.mark.parametrize("config", [OptimiserConfig(), OptimiserConfig(0.05, 0.5, 0.3, 2.0)], ids=["authors", "other"])
-def test_rmsprop_equals_numpy_over_several_steps(config, scale):
-    """The gradient is scaled down to the global norm first; epsilon is inside the root; the mean starts at 1."""
-    rng = np.random.default_rng(0)
-    shapes = {"a": (3, 2), "b": (4,)}
-    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
-    square = {name: np.ones(shape) for name, shape in shapes.items()}
-    optimiser = optimisation.create(config)
-    start = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
-    learner = Learner(start, optimiser.init(start))
-    for _ in range(6):
-        gradient = {name: scale * rng.normal(size=shape) for name, shape in shapes.items()}
-        learner = optimisation.descend(
-            optimiser, learner, {name: jnp.asarray(g, jnp.float32) for name, g in gradient.items()}
-        )
-        norm = np.sqrt(sum(np.sum(g**2) for g in gradient.values()))
-        for name, g in gradient.items():
-            g = g * min(1.0, config.max_gradient_norm / norm)
-            square[name] = config.decay * square[name] + (1 - config.decay) * g**2
-            params[name] = params[name] - config.learning_rate * g / np.sqrt(square[name] + config.epsilon)
-    for name, start_value in start.items():
-        moved = np.asarray(learner.params[name] - start_value)
-        np.testing.assert_allclose(moved, params[name] - np.asarray(start_value), rtol=1e-3, atol=5e-7)
+def test_convolutions_are_orthogonal_and_their_biases_zero(seeing):
+    """Of each kernel, all that it sees of the layer before in one column."""
+    for convolution in seeing.policy_body.convolutions:
+        assert_orthogonal(convolution.weight.reshape(-1, convolution.weight.shape[-1]), np.sqrt(2))
+        assert not np.asarray(convolution.bias).any()
+    assert_orthogonal(seeing.policy_body.layers[0].weight, np.sqrt(2))
 
 
-def test_epsilon_is_inside_the_root():
-    """After many zero gradients the mean square is next to nothing, and only epsilon is left: 0.01 / sqrt(1e-5)."""
-    optimiser = optimisation.create(OptimiserConfig(learning_rate=1.0, decay=0.0))
-    params = {"weight": jnp.array([0.0])}
-    learner = Learner(params, optimiser.init(params))
-    learner = optimisation.descend(optimiser, learner, {"weight": jnp.array([0.0])})
-    learner = optimisation.descend(optimiser, learner, {"weight": jnp.array([1e-4])})
-    assert float(learner.params["weight"][0]) == pytest.approx(-1e-4 / np.sqrt(1e-8 + 1e-5), rel=1e-4)
+def test_bodies_of_their_own_have_convolutions_of_their_own():
+    network = Network(
+        Spec((36, 36, 1), Discrete(2), None, observation_kind="image"),
+        NetworkConfig(hidden=(8,), shared=False),
+        np.random.default_rng(0),
+    )
+    for one, other in zip(network.policy_body.convolutions, network.value_body.convolutions, strict=True):
+        assert np.abs(one.weight - other.weight).max() > 0.1
 
 
-def test_descend_serves_any_optimiser():
-    learner = Learner({"weight": jnp.array([1.0])}, optax.sgd(0.5).init({"weight": jnp.array([1.0])}))
-    assert optimisation.descend(optax.sgd(0.5), learner, {"weight": jnp.array([2.0])}).params["weight"].tolist() == [
-        0.0
-    ]
+def convolve(x, weight, bias, stride):
+    """One place after the other, in float64."""
+    kernel = weight.shape[0]
+    height, width = ((side - kernel) // stride + 1 for side in x.shape[1:3])
+    result = np.zeros((len(x), height, width, weight.shape[-1]))
+    for row in range(height):
+        for column in range(width):
+            top, left = row * stride, column * stride
+            patch = x[:, top : top + kernel, left : left + kernel]
+            result[:, row, column] = np.tensordot(patch, weight, 3) + bias
+    return result
 
 
-def test_a_forbidden_action_costs_no_nan():
-    """A user may mask actions with logits of -inf: what is left is a distribution like any other, gradients too."""
-    logits = jnp.array([[0.0, 0.0, -jnp.inf]])
+def test_a_convolution_by_hand():
+    """A kernel of 2 x 2 that adds up what is on its diagonal, in steps of 1 and of 2."""
+    for stride, expected in ((1, [[0 + 5, 1 + 6, 2 + 7], [4 + 9, 5 + 10, 6 + 11]]), (2, [[0 + 5, 2 + 7]])):
+        convolution = Convolution(1, 1, 2, stride, np.random.default_rng(0))
+        weight, bias = jnp.eye(2)[:, :, None, None], jnp.array([0.5])
+        convolution = eqx.tree_at(lambda c: (c.weight, c.bias), convolution, (weight, bias))
+        seen = convolution(jnp.arange(12.0).reshape(1, 3, 4, 1))
+        np.testing.assert_array_equal(seen[0, :, :, 0], np.array(expected) + 0.5)
 
-    def score(logits):
-        distribution = Categorical(logits)
-        return distribution.log_prob(jnp.array([0])).sum() + distribution.entropy().sum()
 
-    assert score(logits) == pytest.approx(-np.log(2) + np.log(2), abs=1e-6)
-    assert Categorical(logits).log_prob(jnp.array([2]))[0] == -jnp.inf
-    np.testing.assert_allclose(jax.grad(score)(logits), [[0.5, -0.5, 0.0]], atol=1e-6)
+def test_outputs_for_images_equal_numpy():
+    """ReLU throughout, and pixels from 0 to 1; height and width differ, so that exchanging them would show."""
+    spec = Spec((44, 52, 2), Discrete(3), None, observation_kind="image")  # 2 x 3 after the convolutions
+    network = randomised(Network(spec, NetworkConfig(hidden=(8,), shared=True), np.random.default_rng(0)), scale=0.02)
+    pixels = np.random.default_rng(1).integers(256, size=(2, 44, 52, 2), dtype=np.uint8)
+    distribution, value = network(jnp.asarray(pixels))
+
+    x = pixels / 255
+    for convolution, stride in zip(network.policy_body.convolutions, (4, 2, 1), strict=True):
+        weight, bias = (np.asarray(part, np.float64) for part in (convolution.weight, convolution.bias))
+        x = np.maximum(convolve(x, weight, bias, stride), 0)
+    x = x.reshape(2, -1)
+    for layer in network.policy_body.layers:
+        x = np.maximum(x @ np.asarray(layer.weight, np.float64) + np.asarray(layer.bias, np.float64), 0)
+    assert 0 < np.mean(x > 0) < 1
+    for head, got in ((network.policy_head, distribution.logits), (network.value_head, value[:, None])):
+        expected = x @ np.asarray(head.weight, np.float64) + np.asarray(head.bias, np.float64)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+# Kinds of actions.
+
+ACTIONS = {
+    "discrete": (Discrete(4), Categorical, 4),
+    "several": (MultiDiscrete((2, 3)), MultiCategorical, 5),
+    "continuous": (Continuous((-1.0, -2.0, -3.0), (1.0, 2.0, 3.0)), DiagonalGaussian, 3),
+}
+OBSERVATIONS = {
+    "numbers": Spec((7,), Discrete(4), None),
+    "categories": CATEGORIES,
+    "image": Spec((36, 36, 1), Discrete(4), None, observation_kind="image"),
+}
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_kind_of_observation_with_each_kind_of_action(observation, action):
+    actions, kind, outputs = ACTIONS[action]
+    spec = dataclasses.replace(OBSERVATIONS[observation], actions=actions)
+    network = Network(spec, NetworkConfig(hidden=(8,), shared=True), np.random.default_rng(0))
+    assert network.policy_head.weight.shape == (8, outputs)
+    distribution, value = network(jnp.ones((5, *spec.observation_shape), spec.observation_dtype))
+    assert isinstance(distribution, kind)
+    assert value.shape == distribution.entropy().shape == (5,)
+    for chosen in (distribution.sample(jax.random.key(0)), distribution.mode()):
+        assert (chosen.shape, chosen.dtype) == ((5, *spec.action_shape), spec.action_dtype)
+        assert distribution.log_prob(chosen).shape == (5,)
+
+
+def test_what_is_seen_and_done_has_the_type_of_its_kind():
+    types = {name: spec.observation_dtype for name, spec in OBSERVATIONS.items()}
+    assert types == {"numbers": np.float32, "categories": np.int32, "image": np.uint8}
+    shapes = {
+        name: (spec.action_shape, spec.action_dtype)
+        for name, (actions, _, _) in ACTIONS.items()
+        for spec in (dataclasses.replace(SPEC, actions=actions),)
+    }
+    assert shapes == {"discrete": ((), np.int32), "several": ((2,), np.int32), "continuous": ((3,), np.float32)}
+
+
+def test_only_continuous_actions_have_a_deviation_and_it_is_learnt():
+    """At first it is 1 everywhere, and the mean is next to 0; its gradient does not depend on what is seen."""
+    config = NetworkConfig(hidden=(8,), shared=True)
+    assert Network(SPEC, config, np.random.default_rng(0)).log_std is None
+    spec = dataclasses.replace(SPEC, actions=ACTIONS["continuous"][0])
+    network = Network(spec, config, np.random.default_rng(0))
+    assert network.log_std.tolist() == [0.0, 0.0, 0.0]
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(5, 7)), jnp.float32)
+    distribution, _ = network(x)
+    assert 0 < np.abs(distribution.mean).max() < 0.05
+
+    gradient = jax.grad(lambda network: network(x)[0].entropy().sum())(network)
+    np.testing.assert_allclose(gradient.log_std, [5.0, 5.0, 5.0])
+    assert not np.asarray(gradient.policy_head.weight).any()

@@ -1,6 +1,7 @@
 """Algorithm 1, on one page: collect, explore, remember, improve, imitate."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -13,7 +14,8 @@ from self_imitation import memory as episodic_memory
 from self_imitation.collection import Acting
 from self_imitation.config import SelfImitationConfig
 from self_imitation.memory import Memory
-from self_imitation.types import ActorCritic, Environment, Learner, Metrics, Rollout
+from self_imitation.normalisation import Normaliser, Scales
+from self_imitation.types import ActorCritic, Environment, Learner, Metrics, Rollout, Spec
 
 
 @runtime_checkable
@@ -27,6 +29,7 @@ class Improvement(Protocol):
         learner: Learner,
         rollout: Rollout,
         bonus: Float[Array, "T N"] | None,
+        key: PRNGKeyArray,
     ) -> tuple[Learner, Metrics]: ...
 
 
@@ -42,7 +45,9 @@ class Exploration(Protocol):
 class Agent:
     """What an agent is made of. The parts know nothing of each other."""
 
-    environment: Environment
+    spec: Spec
+    environment: Environment | None
+    """Its functions on the device. None: it runs on the host, which collects the rollouts."""
     actor_critic: ActorCritic
     optimiser: optax.GradientTransformation
     environments: int
@@ -50,13 +55,17 @@ class Agent:
     improvement: Improvement
     imitation: SelfImitationConfig | None
     exploration: Exploration | None
+    normaliser: Normaliser | None
 
 
 class State(eqx.Module):
     """All that changes while one seed trains."""
 
     learner: Learner
-    acting: Acting
+    scales: Scales | None
+    """Running statistics, where observations or rewards are normalised."""
+    acting: Acting | None
+    """Where the environments on the device stand."""
     memory: Memory | None
     exploration: Any
     key: PRNGKeyArray
@@ -65,20 +74,42 @@ class State(eqx.Module):
 def iteration(agent: Agent, state: State) -> tuple[State, Rollout, Metrics]:
     """One pass of Algorithm 1."""
     state, rollout = collect(agent, state)  # act on policy
+    state, metrics = learn(agent, state, rollout)
+    return state, rollout, metrics
+
+
+def learn(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Metrics]:
+    """All that follows on acting, wherever that took place."""
+    state = adjust(agent, state, rollout)  # the running normalisation, if the agent wants it
     state, bonus = explore(agent, state, rollout)  # novelty, if the agent wants it
     state = remember(agent, state, rollout)  # finished episodes, environment reward only
     state, learned = improve(agent, state, rollout, bonus)
     state, copied = imitate(agent, state)  # M times
     novelty = {} if bonus is None else {"bonus": bonus.mean()}
-    return state, rollout, {**learned, **novelty, **copied}
+    return state, {**learned, **novelty, **copied}
 
 
 def collect(agent: Agent, state: State) -> tuple[State, Rollout]:
+    assert agent.environment is not None
+    assert state.acting is not None
     key, key_act = jax.random.split(state.key)
     acting, rollout = collection.collect_on_device(
-        agent.environment, agent.actor_critic, state.learner.params, state.acting, agent.rollout, key_act
+        agent.environment, seeing(agent, state.scales), state.learner.params, state.acting, agent.rollout, key_act
     )
     return eqx.tree_at(lambda s: (s.acting, s.key), state, (acting, key)), rollout
+
+
+def seeing(agent: Agent, scales: Scales | None) -> ActorCritic:
+    """The actor-critic as a function of raw observations."""
+    if agent.normaliser is None or scales is None:
+        return agent.actor_critic
+    return agent.normaliser.seeing(agent.actor_critic, scales)
+
+
+def adjust(agent: Agent, state: State, rollout: Rollout) -> State:
+    if agent.normaliser is None or state.scales is None:
+        return state
+    return eqx.tree_at(lambda s: s.scales, state, agent.normaliser.update(state.scales, rollout))
 
 
 def explore(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Float[Array, "T N"] | None]:
@@ -96,16 +127,24 @@ def remember(agent: Agent, state: State, rollout: Rollout) -> State:
 
 
 def improve(agent: Agent, state: State, rollout: Rollout, bonus: Float[Array, "T N"] | None) -> tuple[State, Metrics]:
-    learner, metrics = agent.improvement.improve(agent.actor_critic, agent.optimiser, state.learner, rollout, bonus)
-    return eqx.tree_at(lambda s: s.learner, state, learner), metrics
+    if agent.normaliser is not None and state.scales is not None:
+        rollout = agent.normaliser.rollout(state.scales, rollout)
+    key, key_improve = jax.random.split(state.key)
+    learner, metrics = agent.improvement.improve(
+        agent.actor_critic, agent.optimiser, state.learner, rollout, bonus, key_improve
+    )
+    return eqx.tree_at(lambda s: (s.learner, s.key), state, (learner, key)), metrics
 
 
 def imitate(agent: Agent, state: State) -> tuple[State, Metrics]:
     if agent.imitation is None or state.memory is None:
         return state, {}
     key, key_draw = jax.random.split(state.key)
+    normalise = None
+    if agent.normaliser is not None and state.scales is not None:
+        normalise = partial(agent.normaliser.batch, state.scales)
     learner, memory, metrics = imitation.imitate(
-        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, agent.imitation
+        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, agent.imitation, normalise
     )
     state = eqx.tree_at(lambda s: (s.learner, s.memory, s.key), state, (learner, memory, key))
     return state, {**metrics, "memory_size": memory.size.astype("float32")}

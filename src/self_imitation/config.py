@@ -16,6 +16,7 @@ from self_imitation.environments import catalogue
 from self_imitation.errors import unknown_name
 
 Preset = Literal["authors", "paper"]
+Engine = Literal["auto", "envpool", "gymnasium", "processes"]
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,24 @@ class NetworkConfig:
     """The actor-critic's network."""
 
     hidden: tuple[int, ...] = (64, 64)
-    """Units of each hidden tanh layer (authors' code: 64 64; paper, commented grid-world table: 64)."""
+    """Units of each hidden layer (authors' code: 64 64; paper, commented grid-world table: 64); after the convolutions,
+    where observations are images (paper: 512)."""
     shared: bool = False
     """One body for policy and value; otherwise each has a network of its own, as in the authors' grid-world runs."""
 
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """RMSProp, shared by the on-policy and the self-imitation updates (authors' code)."""
+    """One optimiser, shared by the on-policy and the self-imitation updates (authors' code)."""
 
+    kind: Literal["rmsprop", "adam"] = "rmsprop"
+    """RMSProp for A2C, Adam for PPO (authors' code)."""
     learning_rate: float = 7e-4
-    """Constant step size (paper, table of A2C+SIL hyperparameters)."""
+    """Constant step size (paper: 7e-4 for A2C+SIL; for PPO+SIL the best of a list)."""
     decay: float = 0.99
-    """Decay of the running mean of squared gradients (authors' code)."""
+    """RMSProp: decay of the running mean of squared gradients (authors' code)."""
     epsilon: float = 1e-5
-    """Added to that mean inside the root (authors' code); the mean starts at 1."""
+    """RMSProp: added to that mean inside the root, the mean starts at 1; Adam: added to the root (authors' code)."""
     max_gradient_norm: float = 0.5
     """The gradient is scaled down to this global norm (authors' code)."""
 
@@ -52,6 +56,40 @@ class A2CConfig:
     """alpha in Eq. 5 (paper, hyperparameter tables; 0.03 on the grid worlds)."""
     value_weight: float = 0.5
     """beta^a2c in Eq. 4 (authors' code)."""
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal policy optimisation."""
+
+    discount: float = 0.99
+    """gamma of the advantages (paper, table of PPO+SIL hyperparameters)."""
+    trace_decay: float = 0.95
+    """lambda of generalised advantage estimation (paper, table of PPO+SIL hyperparameters)."""
+    epochs: int = 10
+    """Passes over each rollout (paper, table of PPO+SIL hyperparameters)."""
+    minibatches: int = 32
+    """Gradient steps of each pass: a rollout of 2048 in minibatches of 64 (paper, table of PPO+SIL hyperparameters)."""
+    clip: float = 0.2
+    """How far the ratio of probabilities counts, up or down from 1 (authors' code)."""
+    value_clip: float | None = 0.2
+    """How far a value counts that moved away from what it was (authors' code). None: without limit."""
+    entropy_weight: float = 0.0
+    """Factor of the entropy bonus (paper, table of PPO+SIL hyperparameters)."""
+    value_weight: float = 0.5
+    """Factor of the value loss (authors' code)."""
+
+
+@dataclass(frozen=True)
+class NormaliseConfig:
+    """Running normalisation of what the networks see; rollouts and memory stay raw."""
+
+    observations: bool = False
+    """Observations to mean 0 and variance 1, by all that was seen so far (authors' code, for PPO)."""
+    rewards: bool = False
+    """Rewards divided by the standard deviation of their discounted sums (authors' code, for PPO)."""
+    clip: float = 10.0
+    """Both are cut off beyond this (authors' code)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +121,8 @@ class SelfImitationConfig:
     capacity: int = 100_000
     """Finished steps that the memory holds; the oldest leave first (paper, hyperparameter tables)."""
     room: int | None = None
-    """Latest steps kept of each unfinished episode. None: the environment's time limit."""
+    """Latest steps kept of each unfinished episode. None: the environment's time limit; where there is none, the
+    capacity divided by the number of environments."""
     start_after: int = 100
     """No update until the memory holds more than this many steps (authors' code)."""
     priority_exponent: float = 0.6
@@ -105,9 +144,10 @@ class TrainConfig:
     """A run: what is trained, on what, for how long, and every hyperparameter."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ENV]")] = "key-door-treasure"
-    """The environment, by the name that `sil list` shows."""
+    """The environment: a name that `sil list` shows, or gym: and any Gymnasium id, as in gym:CartPole-v1 or
+    gym:my_package:MyEnv-v0."""
     agent: str = "a2c+sil"
-    """What the agent is made of: a2c, a2c+exp, a2c+sil or a2c+sil+exp."""
+    """What the agent is made of: a2c or ppo, then +sil, +exp or both."""
     preset: Preset = "authors"
     """Where paper and published code differ: `authors` as the code does it, `paper` by the letter of its equations."""
     steps: int = 1_000_000
@@ -122,6 +162,14 @@ class TrainConfig:
     """Environments that each agent acts in at once (paper, hyperparameter tables)."""
     rollout: int = 5
     """Steps in each environment per iteration; n of the n-step returns (paper, hyperparameter tables)."""
+    delay: int = 1
+    """Pay the sum of the rewards every this many steps and at the end (paper, section 5.6: 20). 1: as they come."""
+    engine: Engine = "auto"
+    """What runs an environment on the host: envpool (fast, an extra), gymnasium, or processes (Gymnasium, one process
+    for each environment: for slow ones). auto: envpool for mujoco: tasks if it is installed, else gymnasium."""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where networks run. auto: on the CPU if they are small and the environment is on the host, where to ask a GPU
+    for each action takes longer than to work it out; else on the GPU if there is one."""
     time_limit: Literal["bootstrap", "terminal"] = "bootstrap"
     """What a time limit is to the on-policy returns: a cut (bootstrap) or an end (terminal, authors' code)."""
     log_every: int = 20_000
@@ -134,7 +182,9 @@ class TrainConfig:
     """On a GPU: only operations that give the same bits each time (slower). On a CPU it always holds."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    normalise: NormaliseConfig = field(default_factory=NormaliseConfig)
     a2c: A2CConfig = field(default_factory=A2CConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
     sil: SelfImitationConfig = field(default_factory=SelfImitationConfig)
     exp: CountConfig = field(default_factory=CountConfig)
 
@@ -174,12 +224,36 @@ PRESETS: Mapping[Preset, Mapping[str, object]] = {
     },
 }
 
-PARTS = ("a2c", "sil", "exp")
+PARTS = ("a2c", "ppo", "sil", "exp")
 AGENTS: Mapping[str, str] = {
     "a2c": "advantage actor-critic (Eq. 4-6)",
     "a2c+exp": "A2C with a count-based exploration bonus",
     "a2c+sil": "A2C with self-imitation (Algorithm 1)",
     "a2c+sil+exp": "A2C with self-imitation and the exploration bonus",
+    "ppo": "proximal policy optimisation",
+    "ppo+exp": "PPO with a count-based exploration bonus",
+    "ppo+sil": "PPO with self-imitation (section 5.6)",
+    "ppo+sil+exp": "PPO with self-imitation and the exploration bonus",
+}
+
+# What the base algorithm brings, under the environment's settings (paper, hyperparameter tables; authors' code).
+BASES: Mapping[str, Mapping[str, object]] = {
+    "a2c": {},
+    "ppo": {
+        "envs": 8,
+        "rollout": 256,
+        "optimiser.kind": "adam",
+        "optimiser.learning_rate": 3e-4,
+        "normalise.observations": True,
+        "normalise.rewards": True,
+        "sil.updates": 10,
+        "sil.weight": 0.1,
+        "sil.capacity": 50_000,
+        "sil.bias_correction": 0.1,
+    },
+}
+BASE_PRESETS: Mapping[tuple[str, Preset], Mapping[str, object]] = {
+    ("ppo", "authors"): {"sil.entropy_weight": 0.0, "sil.max_neg_log_prob": 100.0},
 }
 
 
@@ -193,12 +267,24 @@ def agent_parts(agent: str) -> tuple[str, ...]:
 
 
 def resolve(env: str, preset: Preset, overrides: Mapping[str, object] | None = None) -> TrainConfig:
-    """Defaults, over them the environment's, over them the preset's, over them `overrides` (dotted names)."""
+    """Defaults, over them those of the agent's base, over them the environment's, over them the preset's, over them
+    `overrides` (dotted names), which may name the agent.
+    """
     entry = catalogue.find(env)
     if preset not in PRESETS:
         raise unknown_name("preset", str(preset), PRESETS)
     config = TrainConfig(env=entry.name, preset=preset)
-    for layer in (entry.defaults, PRESETS[preset], entry.preset_defaults.get(preset, {}), overrides or {}):
+    base = agent_parts(str((overrides or {}).get("agent", config.agent)))[0]
+    layers = (
+        BASES[base],
+        entry.defaults,
+        entry.base_defaults.get(base, {}),
+        PRESETS[preset],
+        BASE_PRESETS.get((base, preset), {}),
+        entry.preset_defaults.get(preset, {}),
+        overrides or {},
+    )
+    for layer in layers:
         config = override(config, layer)
     return config
 

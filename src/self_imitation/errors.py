@@ -22,3 +22,7 @@ def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return UsageError(f"{field}: {name!r} is unknown; {hint}Known: {', '.join(names)}")
+
+
+class FaultyEnvironmentError(RuntimeError):
+    """An environment broke its contract or raised; the run stopped, its last good checkpoint is kept."""

@@ -1,5 +1,7 @@
 """Self-imitation: imitate a past action only where its return beat the present value estimate (Eq. 1-3)."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -75,9 +77,11 @@ def imitate(
     memory: Memory,
     key: PRNGKeyArray,
     config: SelfImitationConfig,
+    normalise: Callable[[Batch], Batch] | None = None,
 ) -> tuple[Learner, Memory, Metrics]:
     """The last loop of Algorithm 1: M times draw a batch, take a gradient step, renew the drawn priorities.
 
+    The memory is raw: `normalise` brings what is drawn to the scale of what the actor-critic sees and values.
     With `start_after` steps or fewer in the memory nothing happens: neither parameters nor optimiser move.
     """
     ready = memory.size > config.start_after
@@ -85,6 +89,7 @@ def imitate(
     def update(so_far: tuple[Learner, Memory], key: PRNGKeyArray) -> tuple:
         learner, memory = so_far
         batch = episodic_memory.draw(memory, key, config)
+        batch = batch if normalise is None else normalise(batch)
         gradient, (advantage, metrics) = jax.grad(loss_of_batch, has_aux=True)(
             learner.params, actor_critic, batch, config
         )

@@ -1,18 +1,24 @@
 """Actor-critics: from a batch of observations to a distribution and a value. Each is a pytree of its own weights."""
 
+import math
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
+from self_imitation import distributions
 from self_imitation.config import NetworkConfig
-from self_imitation.distributions import Categorical
-from self_imitation.types import Spec
+from self_imitation.types import Continuous, Distribution, Spec
 
 # Orthogonal initialisation with these gains (authors' code).
 HIDDEN_GAIN = 2.0**0.5
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
+
+NATURE_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, kernel and stride of each layer (paper, table of A2C+SIL hyperparameters)."""
 
 
 def orthogonal(inputs: int, outputs: int, gain: float, generator: np.random.Generator) -> Float[np.ndarray, "i o"]:
@@ -38,38 +44,98 @@ class Linear(eqx.Module):
         return x @ self.weight + self.bias
 
 
-class Body(eqx.Module):
-    """tanh layers."""
+class Convolution(eqx.Module):
+    weight: Float[Array, "kernel kernel inputs outputs"]
+    bias: Float[Array, " outputs"]
+    stride: int = eqx.field(static=True)
 
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, generator: np.random.Generator):
+        flat = orthogonal(kernel * kernel * inputs, outputs, HIDDEN_GAIN, generator)
+        self.weight = jnp.asarray(flat.reshape(kernel, kernel, inputs, outputs))
+        self.bias = jnp.asarray(np.zeros(outputs, np.float32))
+        self.stride = stride
+
+    def __call__(self, x: Float[Array, "batch height width inputs"]) -> Float[Array, "batch h w outputs"]:
+        strides, layout = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, self.weight, strides, "VALID", dimension_numbers=layout) + self.bias
+
+
+class Body(eqx.Module):
+    """Layers of units, after the convolutions of the Nature network where the observation is an image."""
+
+    convolutions: tuple[Convolution, ...]
     layers: tuple[Linear, ...]
 
-    def __init__(self, inputs: int, hidden: tuple[int, ...], generator: np.random.Generator):
+    def __init__(self, spec: Spec, hidden: tuple[int, ...], generator: np.random.Generator):
+        inputs, convolutions = encoded_width(spec), []
+        if spec.observation_kind == "image":
+            height, width, channels = spec.observation_shape
+            for outputs, kernel, stride in NATURE_CONVOLUTIONS:
+                convolutions.append(Convolution(channels, outputs, kernel, stride, generator))
+                height, width = ((side - kernel) // stride + 1 for side in (height, width))
+                channels = outputs
+            inputs = height * width * channels
         widths = (inputs, *hidden)
         pairs = zip(widths[:-1], hidden, strict=True)
+        self.convolutions = tuple(convolutions)
         self.layers = tuple(Linear(before, after, HIDDEN_GAIN, generator) for before, after in pairs)
 
-    def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch features"]:
+    def __call__(self, x: Float[Array, "batch ..."]) -> Float[Array, "batch features"]:
+        """Tanh on vectors, ReLU on images (authors' code)."""
+        activation = jax.nn.relu if self.convolutions else jnp.tanh
+        for convolution in self.convolutions:
+            x = activation(convolution(x))
+        x = x.reshape(x.shape[0], -1)
         for layer in self.layers:
-            x = jnp.tanh(layer(x))
+            x = activation(layer(x))
         return x
 
 
-class MLP(eqx.Module):
+class Network(eqx.Module):
     """Policy and value on one body (`shared`) or on a body each."""
 
     policy_body: Body
     value_body: Body | None
     policy_head: Linear
     value_head: Linear
+    log_std: Float[Array, " A"] | None
+    """Of continuous actions: the logarithm of their standard deviation, at first 0."""
+    spec: Spec = eqx.field(static=True)
 
     def __init__(self, spec: Spec, config: NetworkConfig, generator: np.random.Generator):
-        (inputs,) = spec.observation_shape
-        self.policy_body = Body(inputs, config.hidden, generator)
-        self.value_body = None if config.shared else Body(inputs, config.hidden, generator)
-        self.policy_head = Linear(config.hidden[-1], spec.num_actions, POLICY_GAIN, generator)
+        self.policy_body = Body(spec, config.hidden, generator)
+        self.value_body = None if config.shared else Body(spec, config.hidden, generator)
+        self.policy_head = Linear(config.hidden[-1], distributions.outputs(spec.actions), POLICY_GAIN, generator)
         self.value_head = Linear(config.hidden[-1], 1, VALUE_GAIN, generator)
+        continuous = isinstance(spec.actions, Continuous)
+        self.log_std = jnp.asarray(np.zeros(spec.action_shape, np.float32)) if continuous else None
+        self.spec = spec
 
-    def __call__(self, observation: Float[Array, "batch inputs"]) -> tuple[Categorical, Float[Array, " batch"]]:
-        features = self.policy_body(observation)
-        value_features = features if self.value_body is None else self.value_body(observation)
-        return Categorical(self.policy_head(features)), self.value_head(value_features)[:, 0]
+    def __call__(self, observation: Shaped[Array, "batch ..."]) -> tuple[Distribution, Float[Array, " batch"]]:
+        seen = encode(self.spec, observation)
+        features = self.policy_body(seen)
+        value_features = features if self.value_body is None else self.value_body(seen)
+        numbers = self.policy_head(features)
+        return distributions.from_outputs(self.spec.actions, numbers, self.log_std), self.value_head(value_features)[
+            :, 0
+        ]
+
+
+def encode(spec: Spec, observation: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:
+    """Observations as the first layer takes them: pixels from 0 to 1, categories one-hot, numbers as they are."""
+    match spec.observation_kind:
+        case "image":
+            return observation.astype(jnp.float32) / 255.0
+        case "categories":
+            assert spec.observation_levels is not None
+            parts = [jax.nn.one_hot(observation[:, i], count) for i, count in enumerate(spec.observation_levels)]
+            return jnp.concatenate(parts, axis=-1)
+        case "numbers":
+            return observation.astype(jnp.float32)
+
+
+def encoded_width(spec: Spec) -> int:
+    if spec.observation_kind == "categories":
+        assert spec.observation_levels is not None
+        return sum(spec.observation_levels)
+    return math.prod(spec.observation_shape)

@@ -1,4 +1,4 @@
-"""The optimiser of the authors' runs, shared by the on-policy and the self-imitation updates."""
+"""The optimiser, shared by the on-policy and the self-imitation updates, as in the authors' runs."""
 
 import optax
 from jaxtyping import PyTree
@@ -8,11 +8,12 @@ from self_imitation.types import Learner, Params
 
 
 def create(config: OptimiserConfig) -> optax.GradientTransformation:
-    """RMSProp with epsilon inside the root and a mean square that starts at one, after a clip by global norm."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm),
-        optax.rmsprop(config.learning_rate, config.decay, config.epsilon, initial_scale=1.0, eps_in_sqrt=True),
-    )
+    """A clip by global norm, then Adam, or RMSProp with epsilon inside the root and a mean square that starts at 1."""
+    if config.kind == "adam":
+        step = optax.adam(config.learning_rate, eps=config.epsilon)
+    else:
+        step = optax.rmsprop(config.learning_rate, config.decay, config.epsilon, initial_scale=1.0, eps_in_sqrt=True)
+    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), step)
 
 
 def descend(optimiser: optax.GradientTransformation, learner: Learner, gradient: PyTree) -> Learner:

@@ -27,6 +27,47 @@ def n_step_returns(
     return targets
 
 
+def generalised_advantages(
+    reward: Float[Array, "T N"],
+    ended: Bool[Array, "T N"],
+    value: Float[Array, "T N"],
+    value_at_end: Float[Array, "T N"],
+    last_value: Float[Array, " N"],
+    discount: float,
+    decay: float,
+) -> Float[Array, "T N"]:
+    """A_t = delta_t + discount decay A_t+1 with delta_t = r_t + discount V(s_t+1) - V(s_t) (Schulman et al. 2016).
+
+    Where an episode ended, the sum stops and `value_at_end` takes the place of V(s_t+1), as in `n_step_returns`.
+    """
+    following = jnp.concatenate([value[1:], last_value[None]])
+    delta = reward + discount * jnp.where(ended, value_at_end, following) - value
+
+    def backwards(later: Float[Array, " N"], step: tuple) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        delta, ended = step
+        advantage = delta + discount * decay * jnp.where(ended, 0.0, later)
+        return advantage, advantage
+
+    return jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, ended), reverse=True)[1]
+
+
+def discounted_sums(
+    reward: Float[Array, "T N"], ended: Bool[Array, "T N"], before: Float[Array, " N"], discount: float
+) -> tuple[Float[Array, "T N"], Float[Array, " N"]]:
+    """G_t = discount G_t-1 + r_t, from 0 in each episode; also where it stands after the last step.
+
+    It looks back where a return looks ahead, and varies as much: what rewards are scaled by while episodes still run.
+    """
+
+    def forwards(before: Float[Array, " N"], step: tuple) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        reward, ended = step
+        total = discount * before + reward
+        return jnp.where(ended, 0.0, total), total
+
+    after, totals = jax.lax.scan(forwards, before, (reward, ended))
+    return totals, after
+
+
 def discounted_returns(
     reward: Float[Array, " steps"], following: Float[Array, ""], discount: float
 ) -> Float[Array, " steps"]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 Params: TypeAlias = Any
@@ -28,14 +29,60 @@ ActorCritic: TypeAlias = Callable[[Params, Shaped[Array, "batch ..."]], tuple[Di
 
 
 @dataclass(frozen=True)
+class Discrete:
+    """One of `count` actions."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once, the i-th one of `counts[i]`."""
+
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A vector of real numbers. The policy's are not bounded; the environment gets them clipped to these bounds."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+Actions: TypeAlias = Discrete | MultiDiscrete | Continuous
+
+
+@dataclass(frozen=True)
 class Spec:
     """What an environment looks like from outside."""
 
     observation_shape: tuple[int, ...]
-    num_actions: int
-    max_episode_steps: int
+    actions: Actions
+    max_episode_steps: int | None
+    """None: nothing but the environment itself ends an episode."""
     observation_levels: tuple[int, ...] | None = None
     """Where observations are small whole numbers from 0: how many values each can take. Else they can't be counted."""
+    observation_kind: Literal["numbers", "image", "categories"] = "numbers"
+    """A vector of numbers; an image [height, width, channels] of uint8; or categories, each one of its `levels`."""
+
+    @property
+    def observation_dtype(self) -> type:
+        return {"numbers": np.float32, "image": np.uint8, "categories": np.int32}[self.observation_kind]
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        match self.actions:
+            case Discrete():
+                return ()
+            case MultiDiscrete(counts):
+                return (len(counts),)
+            case Continuous(low):
+                return (len(low),)
+
+    @property
+    def action_dtype(self) -> type:
+        return np.float32 if isinstance(self.actions, Continuous) else np.int32
 
 
 class Step(eqx.Module):

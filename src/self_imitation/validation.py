@@ -49,6 +49,9 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "out": (lambda v: v is None or (isinstance(v, str) and bool(v)), "a path, or None"),
     "envs": _whole(1, 65_536),
     "rollout": _whole(1, 65_536),
+    "delay": _whole(1, 10**6),
+    "engine": _one_of("auto", "envpool", "gymnasium", "processes"),
+    "device": _one_of("auto", "cpu", "gpu"),
     "time_limit": _one_of("bootstrap", "terminal"),
     "log_every": _whole(1, 10**15),
     "checkpoint_seconds": _real(0),
@@ -56,13 +59,25 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "deterministic": _TRUTH,
     "network.hidden": (_layers, "one or more whole numbers from 1 to 16384"),
     "network.shared": _TRUTH,
+    "optimiser.kind": _one_of("rmsprop", "adam"),
     "optimiser.learning_rate": _real(0, above=True),
     "optimiser.decay": _real(0, 1),
     "optimiser.epsilon": _real(0, above=True),
     "optimiser.max_gradient_norm": _real(0, above=True),
+    "normalise.observations": _TRUTH,
+    "normalise.rewards": _TRUTH,
+    "normalise.clip": _real(0, above=True),
     "a2c.discount": _real(0, 1),
     "a2c.entropy_weight": _real(0),
     "a2c.value_weight": _real(0),
+    "ppo.discount": _real(0, 1),
+    "ppo.trace_decay": _real(0, 1),
+    "ppo.epochs": _whole(1, 10_000),
+    "ppo.minibatches": _whole(1, 65_536),
+    "ppo.clip": _real(0, above=True),
+    "ppo.value_clip": _or_none(_real(0, above=True)),
+    "ppo.entropy_weight": _real(0),
+    "ppo.value_weight": _real(0),
     "sil.updates": _whole(1, 65_536),
     "sil.batch": _whole(1, 2**20),
     "sil.weight": _real(0),
@@ -85,7 +100,7 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def validate(config: TrainConfig) -> TrainConfig:
     """The config itself, with the agent's name in its canonical order, or a `UsageError` that names the first fault."""
-    catalogue.find(config.env)
+    entry = catalogue.find(config.env)
     config = dataclasses.replace(config, agent="+".join(agent_parts(config.agent)))
     for name, value in flatten(config).items():
         allowed, text = RULES.get(name, (lambda _: True, ""))
@@ -95,6 +110,13 @@ def validate(config: TrainConfig) -> TrainConfig:
         raise bad_value("sil.batch", config.sil.batch, f"at most sil.capacity = {config.sil.capacity}")
     if config.sil.start_after >= config.sil.capacity:
         raise bad_value("sil.start_after", config.sil.start_after, f"less than sil.capacity = {config.sil.capacity}")
+    if "ppo" in agent_parts(config.agent) and 2 * config.ppo.minibatches > config.steps_per_iteration:
+        steps = f"{config.envs} envs x {config.rollout} steps"  # the normalised advantage of one sample is always 0
+        raise bad_value("ppo.minibatches", config.ppo.minibatches, f"at most one for every two steps of {steps}")
+    if entry.host_id is None:
+        for name, usual in (("delay", 1), ("engine", "auto")):
+            if getattr(config, name) != usual:
+                raise bad_value(name, getattr(config, name), f"{entry.name} runs on the device; allowed: {usual}")
     if config.seed + config.seeds > 2**32:
         raise bad_value("seeds", config.seeds, f"seed + seeds at most 2**32, with seed = {config.seed}")
     return config

@@ -13,19 +13,29 @@ class Entry:
     name: str
     summary: str
     defaults: Mapping[str, object] = field(default_factory=dict)
+    base_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Over the defaults: for agents with this base."""
     preset_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Over the preset's own settings: what the paper or the authors' code set for this environment alone."""
+    host_id: str | None = None
+    """Its Gymnasium id, where it runs on the host. None: on the device."""
+    search: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Settings for which the paper says "best chosen from", with the values that it chose from."""
 
 
 # Paper, commented table of the grid worlds, and the authors' runs.
 _GRID_WORLD: Mapping[str, object] = {
-    "envs": 16,
-    "rollout": 5,
+    "normalise.observations": False,
+    "normalise.rewards": False,
     "a2c.discount": 0.95,
     "a2c.entropy_weight": 0.03,
     "sil.discount": 0.99,
     "sil.priority_exponent": 0.6,
     "sil.bias_correction": 0.4,
+}
+_GRID_WORLD_BASES: Mapping[str, Mapping[str, object]] = {
+    "a2c": {"envs": 16, "rollout": 5},
+    "ppo": {"envs": 16, "rollout": 128, "ppo.entropy_weight": 0.03, "ppo.discount": 0.95},
 }
 _GRID_WORLD_PRESETS: Mapping[str, Mapping[str, object]] = {
     "authors": {
@@ -42,6 +52,60 @@ _GRID_WORLD_PRESETS: Mapping[str, Mapping[str, object]] = {
     },
 }
 
+# Paper, table of PPO+SIL hyperparameters, and the authors' runs.
+_MUJOCO: Mapping[str, object] = {
+    "steps": 1_000_000,
+    "seeds": 5,
+    "normalise.observations": True,
+    "normalise.rewards": True,
+    "network.hidden": (64, 64),
+    "network.shared": False,
+    "sil.capacity": 50_000,
+    "sil.bias_correction": 0.1,
+    "sil.priority_exponent": 0.6,
+}
+_MUJOCO_PRESETS: Mapping[str, Mapping[str, object]] = {
+    "authors": {"time_limit": "terminal"},
+    "paper": {"time_limit": "bootstrap"},
+}
+_MUJOCO_BASES: Mapping[str, Mapping[str, object]] = {
+    "ppo": {"envs": 1, "rollout": 2048, "ppo.epochs": 10, "ppo.minibatches": 32},
+}
+_MUJOCO_SEARCH: Mapping[str, tuple[float, ...]] = {
+    "optimiser.learning_rate": (3e-4, 1e-4, 5e-5, 3e-5),
+    "sil.value_weight": (0.01, 0.05),
+    "sil.priority_exponent": (0.6, 1.0),
+}
+_MUJOCO_TASKS: Mapping[str, str] = {
+    "Hopper": "one leg hops forward",
+    "Walker2d": "two legs walk forward",
+    "HalfCheetah": "two legs and a body run forward",
+    "Swimmer": "a chain of three links swims forward",
+    "Ant": "four legs walk forward",
+    "Humanoid": "a body with arms and legs walks forward",
+}
+
+
+def _mujoco_entries() -> tuple[Entry, ...]:
+    return tuple(
+        Entry(
+            f"mujoco:{task}",
+            f"MuJoCo: {summary} (Gymnasium's {task}-v5)",
+            _MUJOCO,
+            _MUJOCO_BASES,
+            _MUJOCO_PRESETS,
+            host_id=f"{task}-v5",
+            search=_MUJOCO_SEARCH,
+        )
+        for task, summary in _MUJOCO_TASKS.items()
+    )
+
+
+# For a user's environment nothing must fail in silence: all episodes are kept, whatever the sign of their rewards, and
+# rewards of any size are scaled.
+_ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards": True}
+_ANY_PRESETS: Mapping[str, Mapping[str, object]] = {"authors": {"sil.keep": "all"}}
+
 ENTRIES: Mapping[str, Entry] = {
     entry.name: entry
     for entry in (
@@ -49,19 +113,26 @@ ENTRIES: Mapping[str, Entry] = {
             "key-door-treasure",
             "grid world: fetch the key, open the door, reach the treasure in 50 steps; best return 7",
             _GRID_WORLD,
+            _GRID_WORLD_BASES,
             _GRID_WORLD_PRESETS,
         ),
         Entry(
             "apple-key-door-treasure",
             "the same with two apples that distract; best return 9",
             _GRID_WORLD,
+            _GRID_WORLD_BASES,
             _GRID_WORLD_PRESETS,
         ),
+        *_mujoco_entries(),
     )
 }
 
 
 def find(name: str) -> Entry:
-    if name not in ENTRIES:
-        raise unknown_name("env", str(name), ENTRIES)
-    return ENTRIES[name]
+    """The entry of that name; for gym:ID, one with the defaults for a user's environment."""
+    if name in ENTRIES:
+        return ENTRIES[name]
+    prefix, _, host_id = str(name).partition(":")
+    if prefix == "gym" and host_id:
+        return Entry(name, "any Gymnasium environment", _ANY, {}, _ANY_PRESETS, host_id)
+    raise unknown_name("env", str(name), [*ENTRIES, "gym:ID"])

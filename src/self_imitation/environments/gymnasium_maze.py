@@ -30,7 +30,7 @@ def _outcomes(apples: bool) -> _Outcomes:
         import jax
         import jax.numpy as jnp
 
-        from self_imitation.environments.key_door_treasure import KeyDoorTreasure
+        from self_imitation.environments.key_door_treasure import MAX_EPISODE_STEPS, MOVES, KeyDoorTreasure
 
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             environment = KeyDoorTreasure(apples)
@@ -42,9 +42,7 @@ def _outcomes(apples: bool) -> _Outcomes:
                 return environment.step(environment.state_of(observation, jnp.int32(0)), action)
 
             over_actions = jax.vmap(outcome, (None, 0))
-            step = jax.jit(jax.vmap(over_actions, (0, None)))(
-                observations.astype(np.float32), np.arange(spec.num_actions)
-            )
+            step = jax.jit(jax.vmap(over_actions, (0, None)))(observations.astype(np.float32), np.arange(len(MOVES)))
             start = environment.observe(environment.reset(jax.random.key(0)))
             _tables[apples] = _Outcomes(
                 spec.observation_levels,
@@ -52,7 +50,7 @@ def _outcomes(apples: bool) -> _Outcomes:
                 np.asarray(step.reward),
                 np.asarray(step.terminated),
                 np.asarray(start),
-                spec.max_episode_steps,
+                MAX_EPISODE_STEPS,
             )
     return _tables[apples]
 

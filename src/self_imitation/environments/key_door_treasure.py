@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from self_imitation.environments.maze import APPLES, DOOR, KEY, START, TREASURE, WALLS
-from self_imitation.types import Spec, Step
+from self_imitation.types import Discrete, Spec, Step
 
 MAX_EPISODE_STEPS = 50
 KEY_REWARD, DOOR_REWARD, TREASURE_REWARD, APPLE_REWARD = 1.0, 2.0, 4.0, 1.0
@@ -39,7 +39,7 @@ class KeyDoorTreasure:
     def spec(self) -> Spec:
         flags = 3 + len(APPLES) * self.apples
         levels = (WALLS.shape[1], WALLS.shape[0], *(2,) * flags)
-        return Spec((2 + flags,), len(MOVES), MAX_EPISODE_STEPS, levels)
+        return Spec((2 + flags,), Discrete(len(MOVES)), MAX_EPISODE_STEPS, levels)
 
     def reset(self, key: PRNGKeyArray) -> MazeState:
         """Always the same start; the key is for environments that begin at random."""

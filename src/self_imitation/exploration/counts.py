@@ -1,5 +1,7 @@
 """Count-based exploration: r_exp = beta / sqrt(N(s')) (section 5.2). It reaches the on-policy reward alone."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,8 @@ from self_imitation.config import CountConfig
 from self_imitation.errors import UsageError
 from self_imitation.types import Rollout, Spec
 
+MOST_STATES = 10_000_000
+"""A table of more counts than this is not kept."""
 MAX_COUNT = 2**30
 """Counts stop here rather than wrap around; the bonus is then 3e-5 of its first value."""
 
@@ -17,7 +21,7 @@ class CountBonus:
     """Counts of states, for environments whose observations are a few small whole numbers."""
 
     def __init__(self, spec: Spec, config: CountConfig):
-        if spec.observation_levels is None:
+        if spec.observation_levels is None or math.prod(spec.observation_levels) > MOST_STATES:
             raise UsageError("agent: 'exp' counts states; this environment's observations can't be counted")
         self.levels = spec.observation_levels
         self.scale = config.scale

@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from self_imitation import optimisation
 from self_imitation.config import A2CConfig
+from self_imitation.improvement.rollouts import flat, value_at_end
 from self_imitation.returns import n_step_returns
 from self_imitation.shapes import require_one_shape
 from self_imitation.types import ActorCritic, Learner, Metrics, Params, Rollout
@@ -43,14 +44,15 @@ class A2C:
         learner: Learner,
         rollout: Rollout,
         bonus: Float[Array, "T N"] | None,
+        key: PRNGKeyArray,
     ) -> tuple[Learner, Metrics]:
         reward = rollout.reward if bonus is None else rollout.reward + bonus
         target = self._targets(actor_critic, learner.params, rollout, reward)
 
         def loss(params: Params) -> tuple[Float[Array, ""], Metrics]:
-            distribution, value = actor_critic(params, _flat(rollout.observation))
-            log_prob = distribution.log_prob(_flat(rollout.action))
-            return a2c_loss(log_prob, distribution.entropy(), value, _flat(target), self.config)
+            distribution, value = actor_critic(params, flat(rollout.observation))
+            log_prob = distribution.log_prob(flat(rollout.action))
+            return a2c_loss(log_prob, distribution.entropy(), value, flat(target), self.config)
 
         gradient, metrics = jax.grad(loss, has_aux=True)(learner.params)
         return optimisation.descend(optimiser, learner, gradient), metrics
@@ -59,14 +61,5 @@ class A2C:
         self, actor_critic: ActorCritic, params: Params, rollout: Rollout, reward: Float[Array, "T N"]
     ) -> Float[Array, "T N"]:
         _, last_value = actor_critic(params, rollout.last_observation)
-        value_at_end = jnp.zeros_like(reward)
-        if self.bootstrap_time_limits:
-            _, value = actor_critic(params, _flat(rollout.successor))
-            cut_off = rollout.truncated & ~rollout.terminated  # an environment may set both: then it is an end
-            value_at_end = jnp.where(cut_off, value.reshape(reward.shape), 0.0)
-        return n_step_returns(reward, rollout.ended, value_at_end, last_value, self.config.discount)
-
-
-def _flat(x: Array) -> Array:
-    """[T, N, ...] to [T * N, ...]"""
-    return x.reshape(-1, *x.shape[2:])
+        at_end = value_at_end(actor_critic, params, rollout, self.bootstrap_time_limits)
+        return n_step_returns(reward, rollout.ended, at_end, last_value, self.config.discount)
