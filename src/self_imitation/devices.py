@@ -2,11 +2,18 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from self_imitation.config import TrainConfig
+from self_imitation.environments import catalogue
 from self_imitation.errors import bad_value
 
+if TYPE_CHECKING:
+    import jax
+
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+MOST_LANES = 4
+"""Beyond so many, the threads would wait for each other's turns of Python rather than for environments."""
 SMALL_LAYER = 256
 """Up to this width a layer is so little work that sharing it between threads costs more than it brings."""
 
@@ -19,17 +26,59 @@ def prepare(config: TrainConfig) -> None:
         return
     if config.deterministic:
         _add_flag(DETERMINISTIC)
+    if _on_cpu(config):
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     if max(config.network.hidden) <= SMALL_LAYER:
-        count = host_devices(config.seeds, os.cpu_count() or 1)
+        count = _lanes(config) if _on_host(config) else host_devices(config.seeds, cores())
         _add_flag("--xla_cpu_multi_thread_eigen=false")
         _add_flag(f"--xla_force_host_platform_device_count={count}")
         os.environ.setdefault("PJRT_NPROC", str(count))
+    if _on_host(config):
+        import jax  # the environment has no variable for this
+
+        # An action is worked out in less time than another thread takes to wake up for it.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def _jax_runs() -> bool:
     """Whether JAX has looked for its devices, and so read its environment; to import it is not enough."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bridge is not None and bridge.backends_are_initialized()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def for_lanes(config: TrainConfig) -> "list[jax.Device]":
+    """Devices among which the seeds of a run with environments on the host are shared out."""
+    return available(config)[: _lanes(config)]
+
+
+def available(config: TrainConfig) -> "list[jax.Device]":
+    """Those of the kind that the run is to use."""
+    import jax
+
+    if config.device == "gpu" and jax.default_backend() == "cpu":
+        raise bad_value(
+            "device", "gpu", "JAX finds no GPU here (pip install 'self-imitation[cuda]'?); allowed: auto, cpu"
+        )
+    return jax.local_devices(backend="cpu" if _on_cpu(config) else None)
+
+
+def _lanes(config: TrainConfig) -> int:
+    """One for each core: environments and policies of different lanes keep each other's waits filled."""
+    return min(config.seeds, cores(), MOST_LANES)
+
+
+def _on_host(config: TrainConfig) -> bool:
+    return catalogue.find(config.env).host_id is not None
+
+
+def _on_cpu(config: TrainConfig) -> bool:
+    small = max(config.network.hidden) <= SMALL_LAYER
+    return config.device == "cpu" or (config.device == "auto" and _on_host(config) and small)
 
 
 def host_devices(seeds: int, cores: int) -> int:

@@ -1,0 +1,134 @@
+"""From an environment's name to its copies on the host, through the engine that is there and fits."""
+
+import importlib.util
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from self_imitation.config import Engine, NetworkConfig, TrainConfig, override
+from self_imitation.environments import catalogue
+from self_imitation.environments.host import spaces
+from self_imitation.environments.host.guard import Guard
+from self_imitation.environments.host.spaces import Spaces
+from self_imitation.environments.host.vectors import EnvPoolVector, HostVector
+from self_imitation.errors import UsageError, bad_value
+
+
+def choose(env: str, engine: Engine) -> Engine:
+    """The engine that `auto` stands for here; one that can't run this environment is refused."""
+    host_id = catalogue.find(env).host_id
+    if host_id is None:
+        return engine
+    if engine == "auto":
+        fast = env.startswith("mujoco:") and _installed("envpool")
+        return "envpool" if fast else "gymnasium"
+    if engine == "envpool":
+        if not _installed("envpool"):
+            raise bad_value("engine", engine, "EnvPool is not installed: pip install 'self-imitation[fast]'")
+        if host_id not in _envpool().list_all_envs():
+            raise bad_value("engine", engine, f"EnvPool has no {host_id}; allowed: gymnasium, processes")
+    return engine
+
+
+def settle(config: TrainConfig) -> TrainConfig:
+    """The config with what depends on the environment itself: the engine that `auto` stands for here, and the Nature
+    network for images, where none was asked for.
+    """
+    if catalogue.find(config.env).host_id is None:
+        return config
+    config = override(config, {"engine": choose(config.env, config.engine)})
+    image = inspect(config).spec.observation_kind == "image"
+    if image and config.network == NetworkConfig():
+        config = override(config, {"network.hidden": (512,), "network.shared": True})
+    return config
+
+
+def inspect(config: TrainConfig) -> Spaces:
+    """What the environment takes and gives, without keeping it."""
+    host_id = _host_id(config.env)
+    if config.engine == "envpool":
+        spec = _envpool().make_spec(host_id)
+        limit = spec.config.max_episode_steps
+        return spaces.describe(spec.gymnasium_observation_space, spec.gymnasium_action_space, limit, config.env)
+    env = make_one(config.env)
+    try:
+        limit = env.spec.max_episode_steps if env.spec else None
+        return spaces.describe(env.observation_space, env.action_space, limit, config.env)
+    finally:
+        env.close()
+
+
+def make_vector(config: TrainConfig, spaces: Spaces, seeds: Sequence[int], threads: int) -> HostVector:
+    """As many copies as there are seeds, one for each copy's random numbers."""
+    if config.engine == "envpool":
+        pool = _envpool().make(
+            _host_id(config.env), env_type="gymnasium", num_envs=len(seeds), seed=list(seeds), num_threads=threads
+        )
+        return EnvPoolVector(pool, spaces)
+    if config.engine == "processes":
+        warnings.filterwarnings("ignore", message=".*Worker-.*")  # it tells with a traceback what we tell in a sentence
+        apart = [partial(_make_apart, config.env)] * len(seeds)
+        vector: Any = AsyncVectorEnv(apart, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+    else:
+        makers = [partial(make_one, config.env)] * len(seeds)
+        vector = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    return HostVector(vector, spaces)
+
+
+def _make_apart(env: str) -> gymnasium.Env[Any, Any]:
+    """In a process of its own, which leaves Ctrl-C to the one that trains: a terminal sends it to both."""
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make_one(env)
+
+
+def make_one(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """One copy, its promises checked. An id may name a module of the working directory."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    host_id = _host_id(env)
+    try:
+        # Not every environment knows of render modes.
+        asked: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        made = gymnasium.make(host_id, disable_env_checker=True, **asked)
+    except gymnasium.error.DependencyNotInstalled as error:
+        extra = "pip install 'self-imitation[mujoco]'" if env.startswith("mujoco:") else str(error)
+        raise UsageError(f"env: {env!r} needs a package that is not installed: {extra}") from None
+    except (gymnasium.error.Error, ImportError, ValueError) as error:
+        raise UsageError(f"env: {env!r} can't be made; {_first_line(error)}") from None
+    except Exception as error:
+        raise UsageError(
+            f"env: {env!r} can't be made; it raised {type(error).__name__}: {_first_line(error)}"
+        ) from error
+    return Guard(made)
+
+
+def _host_id(env: str) -> str:
+    host_id = catalogue.find(env).host_id
+    assert host_id is not None, f"{env} runs on the device"
+    return host_id
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def _envpool() -> Any:
+    import envpool
+
+    # EnvPool describes its spaces in more digits than Gymnasium's have; nothing is lost that matters.
+    warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
+    return envpool
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,140 @@
+"""N copies of an environment on the host that step together, whatever engine runs them and however it resets them."""
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+
+from self_imitation.environments.host.spaces import Spaces
+from self_imitation.errors import FaultyEnvironmentError
+
+
+class Arrival(NamedTuple):
+    """What one action of each environment led to."""
+
+    successor: np.ndarray
+    """The state that the step led to, before any reset."""
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    observation: np.ndarray
+    """What the policy sees next: the first state of a new episode, where one ended."""
+
+
+class HostVector:
+    """A Gymnasium vector environment. Whichever way it resets itself, every step is one that an action made:
+
+    - SAME_STEP: it has reset what ended, and hands over the last state beside the first one of the new episode;
+    - NEXT_STEP: it would spend the next step on the reset, a step that is none; what ended is reset at once instead;
+    - DISABLED: it leaves the reset to us.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], spaces: Spaces):
+        self.env: Any = env
+        self.spaces = spaces
+        self.mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+
+    @property
+    def count(self) -> int:
+        return self.env.num_envs
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        """Every environment at the start of an episode, each with random numbers of its own."""
+        with _told():
+            observation, _ = self.env.reset(seed=list(seeds))
+            return self._finite(self.spaces.observation(observation))
+
+    def send(self, action: np.ndarray) -> None:
+        """Let them step; engines with threads or processes of their own do so while we do something else."""
+        taken = self.spaces.action(action)
+        if isinstance(self.env, AsyncVectorEnv):
+            with _told():
+                self.env.step_async(taken)
+        else:
+            self._waiting = taken
+
+    def receive(self) -> Arrival:
+        with _told():
+            raw, reward, terminated, truncated, info = self._step()
+            observation = self.spaces.observation(raw)
+            ended = terminated | truncated
+            successor = observation
+            if ended.any():
+                if self.mode == AutoresetMode.SAME_STEP:
+                    successor = observation.copy()
+                    successor[ended] = self.spaces.observation(np.stack(list(info["final_obs"][ended])))
+                else:
+                    observation = observation.copy()
+                    observation[ended] = self._restart(ended)
+            return Arrival(successor, np.array(reward), np.array(terminated), np.array(truncated), observation)
+
+    def close(self) -> None:
+        """Whatever it was about to say: nobody listens any more."""
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.env.close(**({"terminate": True} if isinstance(self.env, AsyncVectorEnv) else {}))
+
+    def _step(self) -> tuple:
+        return self.env.step_wait() if isinstance(self.env, AsyncVectorEnv) else self.env.step(self._waiting)
+
+    def _restart(self, ended: np.ndarray) -> np.ndarray:
+        """The first observations of those that ended."""
+        observation, _ = self.env.reset(options={"reset_mask": ended})
+        return self.spaces.observation(observation)[ended]
+
+    def _finite(self, observation: np.ndarray) -> np.ndarray:
+        if not np.isfinite(observation).all():
+            raise FaultyEnvironmentError("its observation had a number that is not finite")
+        return observation
+
+
+class EnvPoolVector(HostVector):
+    """EnvPool: threads of its own, and an answer for just those environments that were asked."""
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        """`seeds` are those that it was made with: it takes them nowhere else."""
+        with _told():
+            return self._finite(self.spaces.observation(self.env.reset()[0]))
+
+    def __init__(self, env: Any, spaces: Spaces):
+        super().__init__(env, spaces)
+        self._numbers = np.arange(env.num_envs, dtype=np.int32)
+        self._dtype = env.spec.action_array_spec["action"].dtype
+
+    def send(self, action: np.ndarray) -> None:
+        """With the numbers of the environments: to find them out by itself takes EnvPool longer than all the rest."""
+        with _told():
+            taken = self.spaces.action(action).astype(self._dtype, copy=False)
+            self.env.send({"action": taken, "env_id": self._numbers, "players": {"env_id": self._numbers}})
+
+    def _step(self) -> tuple:
+        return self.env.recv()
+
+    def _restart(self, ended: np.ndarray) -> np.ndarray:
+        return self.spaces.observation(self.env.reset(np.flatnonzero(ended).astype(np.int32))[0])
+
+
+class _told:  # noqa: N801 (reads as a statement)
+    """Whatever an environment raises, as an `FaultyEnvironmentError`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FaultyEnvironmentError):
+            raise FaultyEnvironmentError(f"it raised {type(error).__name__}: {error}".rstrip(": ")) from error
+
+
+class named:  # noqa: N801 (reads as a statement)
+    """A fault with the environment's name before it."""
+
+    def __init__(self, env: str):
+        self.env = env
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, FaultyEnvironmentError):
+            raise FaultyEnvironmentError(f"environment {self.env}: {error}") from error.__cause__

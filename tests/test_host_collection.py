@@ -1,0 +1,464 @@
+"""Acting on the host: every transition is one that an action made, whatever engine runs the environments."""
+
+from collections import deque
+from functools import partial
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from host_probes import ACTIONS, FAULT_STEP, SIGHTS, sight
+
+from self_imitation import collection
+from self_imitation.config import override, resolve
+from self_imitation.environments.host import engines
+from self_imitation.environments.host.vectors import EnvPoolVector, HostVector
+from self_imitation.environments.key_door_treasure import KeyDoorTreasure
+from self_imitation.errors import FaultyEnvironmentError
+from self_imitation.host_collection import HostCollector, Part, shapes
+
+FIELDS = ("observation", "action", "reward", "terminated", "truncated", "successor", "episode_return", "episode_length")
+MODES = list(AutoresetMode)
+
+
+def config_of(env, engine="gymnasium"):
+    return override(resolve(env, "authors"), {"engine": engine})
+
+
+def probe(name):
+    return f"gym:host_probes:{name}-v0"
+
+
+SPEC = engines.inspect(config_of(probe("Counter"))).spec
+
+
+def sync_vector(env, count, mode=AutoresetMode.SAME_STEP, copy=False):
+    makers = [partial(engines.make_one, env)] * count
+    return HostVector(SyncVectorEnv(makers, copy=copy, autoreset_mode=mode), engines.inspect(config_of(env)))
+
+
+def transitions(seed, steps):
+    """Those of `Counter`, worked out without it."""
+    episode, time, total = 0, 0, 0.0
+    for _ in range(steps):
+        over = time + 1 == 2 + (seed + episode) % 3
+        total += 100 * episode + time + 1
+        yield {
+            "observation": [seed, episode, time],
+            "reward": 100 * episode + time + 1,
+            "terminated": over and episode % 3 in (0, 2),
+            "truncated": over and episode % 3 in (1, 2),
+            "successor": [seed, episode, time + 1],
+            "episode_return": total,
+            "episode_length": time + 1,
+        }
+        episode, time, total = (episode + 1, 0, 0.0) if over else (episode, time + 1, total)
+
+
+def assert_counts(rollout, seeds, before=0):
+    """The rollout is what `Counter` does after so many steps in each of the environments [K, N]."""
+    steps = rollout.reward.shape[0]
+    for place, seed in np.ndenumerate(seeds):
+        wanted = list(transitions(int(seed), before + steps + 1))[before:]
+        for field in wanted[0]:
+            expected = [step[field] for step in wanted[:steps]]
+            np.testing.assert_array_equal(getattr(rollout, field)[:, *place], expected, err_msg=f"{field} of {seed}")
+        np.testing.assert_array_equal(rollout.last_observation[place], wanted[steps]["observation"])
+
+
+def walk(vector, seeds, steps):
+    """What an environment sees and gets, step by step: the observation acted in, and what came of it."""
+    observation = vector.reset(seeds)
+    for _ in range(steps):
+        vector.send(np.zeros(len(seeds), np.int32))
+        arrival = vector.receive()
+        yield observation, arrival
+        observation = arrival.observation
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_two_episodes_and_a_bit_by_hand(mode):
+    """Seed 0: an episode of two steps that terminates, one of three that is cut off, the first step of a third."""
+    vector = sync_vector(probe("Counter"), 1, mode)
+    seen = [
+        (*map(int, observation[0]), *map(int, arrival.successor[0]), *(float(part[0]) for part in arrival[1:4]))
+        for observation, arrival in walk(vector, [0], 6)
+    ]
+    assert seen == [
+        (0, 0, 0, 0, 0, 1, 1.0, False, False),
+        (0, 0, 1, 0, 0, 2, 2.0, True, False),
+        (0, 1, 0, 0, 1, 1, 101.0, False, False),
+        (0, 1, 1, 0, 1, 2, 102.0, False, False),
+        (0, 1, 2, 0, 1, 3, 103.0, False, True),
+        (0, 2, 0, 0, 2, 1, 201.0, False, False),
+    ]
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("count", [1, 3, 16])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_transition_is_made_up_and_none_is_lost(mode, count, copy):
+    """Widths and modes change nothing; one that ends does not touch its neighbours."""
+    seeds = np.arange(count)[None]
+    collector = HostCollector([Part(slice(0, count), sync_vector(probe("Counter"), count, mode, copy))], SPEC, 1, 30, 1)
+    collector.begin(seeds)
+    assert_counts(collector.collect(zeros, 0), seeds)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_processes_give_the_same_transitions(mode):
+    env, seeds = probe("Counter"), np.array([[4, 5]])
+    makers = [partial(engines.make_one, env)] * 2
+    vector = HostVector(AsyncVectorEnv(makers, context="spawn", autoreset_mode=mode), engines.inspect(config_of(env)))
+    collector = HostCollector([Part(slice(0, 2), vector)], SPEC, 1, 30, 1)
+    try:
+        collector.begin(seeds)
+        assert_counts(collector.collect(zeros, 0), seeds)
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("name", "length", "terminated", "truncated"),
+    [("ThreeSteps", 3, True, False), ("Limited", 4, False, True), ("LimitedAtItsEnd", 3, True, True)],
+)
+def test_termination_time_limit_and_both_at_once(mode, name, length, terminated, truncated):
+    vector = sync_vector(probe(name), 2, mode)
+    for time, (observation, arrival) in enumerate(walk(vector, [7, 8], 13)):
+        last = time % length == length - 1
+        assert arrival.terminated.tolist() == [last and terminated] * 2
+        assert arrival.truncated.tolist() == [last and truncated] * 2
+        assert observation[:, 2].tolist() == [time % length] * 2
+        assert arrival.successor[:, 2].tolist() == [time % length + 1] * 2
+        assert observation[:, 0].tolist() == arrival.successor[:, 0].tolist() == [7, 8]
+
+
+def zeros(part, time, observation):
+    return np.zeros(observation.shape[:2], np.int32)
+
+
+def by_observation(part, time, observation):
+    """A policy that is a fixed function of what it sees."""
+    return (observation.sum(-1) % 2).astype(np.int32)
+
+
+def counting(columns, seeds=2, steps=7, delay=1, env="Counter"):
+    spaces = engines.inspect(config_of(probe(env)))
+    parts = [Part(part, sync_vector(probe(env), seeds * (part.stop - part.start))) for part in columns]
+    return HostCollector(parts, spaces.spec, seeds, steps, delay)
+
+
+NUMBERS = np.array([[10, 11, 12], [20, 21, 22]])
+
+
+def test_rollouts_are_time_seeds_environments():
+    collector = counting([slice(0, 3)])
+    collector.begin(NUMBERS)
+    rollout = collector.collect(by_observation, 0)
+    expected = shapes(collector.spec, (7, 2, 3))
+    for name in (*FIELDS, "last_observation"):
+        found, wanted = getattr(rollout, name), getattr(expected, name)
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
+    assert_counts(rollout, NUMBERS)
+
+
+def test_rollouts_follow_on_each_other():
+    """Episodes run on over several rollouts, and so do their returns and lengths."""
+    collector = counting([slice(0, 3)], steps=2)
+    collector.begin(NUMBERS)
+    for number in range(8):
+        assert_counts(collector.collect(zeros, 0), NUMBERS, before=2 * number)
+
+
+def test_two_parts_give_the_same_transitions_as_one():
+    whole, parted = counting([slice(0, 3)]), counting([slice(0, 2), slice(2, 3)])
+    asked = []
+
+    def act(part, time, observation):
+        asked.append((part, time, observation.shape))
+        return by_observation(part, time, observation)
+
+    for collector in (whole, parted):
+        collector.begin(NUMBERS)
+    for _ in range(3):
+        one, two = whole.collect(by_observation, 0), parted.collect(act, 0)
+        for name in (*FIELDS, "last_observation"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
+    shapes = [(0, (2, 2, 3)), (1, (2, 1, 3))]
+    assert asked == [(part, time, shape) for _ in range(3) for time in range(7) for part, shape in shapes]
+
+
+def test_the_policy_sees_what_is_stored_beside_its_action():
+    collector, seen = counting([slice(0, 3)]), []
+    collector.begin(NUMBERS)
+
+    def act(part, time, observation):
+        seen.append(observation.copy())
+        return by_observation(part, time, observation)
+
+    rollout = collector.collect(act, 0)
+    np.testing.assert_array_equal(rollout.observation, np.stack(seen))
+    np.testing.assert_array_equal(rollout.action, np.stack(seen).sum(-1) % 2)
+
+
+def test_one_part_steps_while_the_policy_acts_for_the_other():
+    """Each part gets its action before the other one's answer is waited for."""
+    calls = []
+
+    class Watched:
+        def __init__(self, number, vector):
+            self.number, self.vector = number, vector
+
+        def __getattr__(self, name):
+            if name in ("send", "receive"):
+                calls.append((name, self.number))
+            return getattr(self.vector, name)
+
+    collector = counting([slice(0, 2), slice(2, 3)], steps=2)
+    collector.parts = [Part(part.columns, Watched(i, part.vector)) for i, part in enumerate(collector.parts)]
+    collector.begin(NUMBERS)
+    collector.collect(zeros, 0)
+    assert calls == [
+        *[("send", 0), ("send", 1)],
+        *[("receive", 0), ("send", 0), ("receive", 1), ("send", 1)],
+        *[("receive", 0), ("receive", 1)],
+    ]
+
+
+CHOSEN = {
+    "Discrete": lambda draw: draw.integers(3, size=(2, 3)),
+    "MultiDiscrete": lambda draw: draw.integers([2, 3, 4, 2], size=(2, 3, 4)),
+    "MultiBinary": lambda draw: draw.integers(2, size=(2, 3, 4)),
+    "Box": lambda draw: draw.normal(scale=3, size=(2, 3, 6)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("columns", [[slice(0, 3)], [slice(0, 1), slice(1, 3)]])
+def test_actions_reach_the_right_environment_in_its_own_terms(name, columns):
+    """It is told what it may do (it refuses all else); what the policy chose is stored as it was, bounds or not."""
+    collector, draw = counting(columns, steps=6, env=f"Echo{name}"), np.random.default_rng(0)
+    choices = np.stack([CHOSEN[name](draw) for _ in range(6)])
+    collector.begin(NUMBERS)
+    rollout = collector.collect(lambda part, time, _: choices[time][:, columns[part]], 0)
+    np.testing.assert_array_equal(rollout.action, choices)
+    if name == "Box":
+        told = np.clip(choices, [-1, -2, 0, -0.5, 10, -np.inf], [1, 2, 3, 0.5, 11, np.inf])
+        assert not np.array_equal(told, choices), "some were out of bounds"
+    else:
+        told = choices + np.array({"Discrete": -1, "MultiDiscrete": [0, 5, -1, 0], "MultiBinary": 0}[name])
+    echoed = rollout.successor[..., 2:]
+    np.testing.assert_array_equal(echoed, told.reshape(echoed.shape).astype(np.float32))
+    np.testing.assert_array_equal(rollout.successor[..., 0], np.broadcast_to(NUMBERS, (6, 2, 3)))
+
+
+def as_learnt(name, raw):
+    """An observation as the learner sees it, worked out by hand for each space."""
+    match name:
+        case "Discrete":
+            return np.array([raw - 3], np.int32)
+        case "MultiDiscrete":
+            return (raw - [[1, 0], [-2, 7]]).reshape(4).astype(np.int32)
+        case "MultiBinary":
+            return raw.reshape(4).astype(np.int32)
+        case "HWC":
+            return raw
+        case "CHW":
+            return raw.transpose(1, 2, 0)
+        case "HW":
+            return raw[:, :, None]
+        case _:
+            return np.asarray(raw, np.float32).reshape(-1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", SIGHTS)
+def test_every_kind_of_observation_arrives_unchanged(name, mode):
+    """Each of the steps has its own: none is overwritten by what the environment shows later."""
+    env = probe(f"Sights{name}")
+    vector = engines.make_vector(config_of(env), engines.inspect(config_of(env)), [3, 4], 1)
+    if mode != vector.mode:
+        vector = sync_vector(env, 2, mode)
+    collector = HostCollector([Part(slice(0, 2), vector)], vector.spaces.spec, 1, 5, 1)
+    collector.begin(np.array([[3, 4]]))
+    rollout = collector.collect(zeros, 0)
+    assert rollout.observation.dtype == vector.spaces.spec.observation_dtype
+    for time in range(5):
+        for place, seed in enumerate((3, 4)):
+            episode, step = divmod(time, 3)
+            here, there = (as_learnt(name, sight(name, seed, episode, step + i)) for i in (0, 1))
+            np.testing.assert_array_equal(rollout.observation[time, 0, place], here, err_msg=f"at step {time}")
+            np.testing.assert_array_equal(rollout.successor[time, 0, place], there, err_msg=f"after step {time}")
+    for place, seed in enumerate((3, 4)):
+        np.testing.assert_array_equal(rollout.last_observation[0, place], as_learnt(name, sight(name, seed, 1, 2)))
+
+
+@pytest.mark.parametrize("columns", [[slice(0, 3)], [slice(0, 2), slice(2, 3)]])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Raises", "it raised ZeroDivisionError: the ball left the field"),
+        ("RaisesInOne", "it raised ZeroDivisionError: the ball left the field"),
+        ("NotANumber", r"its observation had nan at place \[1\]"),
+        ("InfiniteReward", "its reward was inf"),
+        ("WrongShape", r"its observation has shape \(2,\), not \(3,\)"),
+    ],
+)
+def test_a_fault_names_the_step_at_which_it_came(columns, name, message):
+    """Step 8 of each of three environments, after the 100 steps that the seed had made before."""
+    collector = counting(columns, steps=5, env=name)
+    collector.begin(NUMBERS)
+    collector.collect(zeros, 100)
+    with pytest.raises(FaultyEnvironmentError, match=rf"^{message}, at step {100 + 3 * FAULT_STEP}$"):
+        collector.collect(zeros, 115)
+
+
+def test_a_number_that_is_none_in_the_last_state_of_an_episode_is_not_passed_over():
+    """No policy acts in that state, but a value is asked for it."""
+    collector = counting([slice(0, 3)], steps=5, env="NotANumberAtItsEnd")
+    collector.begin(NUMBERS)
+    with pytest.raises(FaultyEnvironmentError, match=r"^its observation had nan at place \[1\], at step 9$"):
+        collector.collect(zeros, 0)
+
+
+def test_a_fault_at_the_reset_within_a_rollout_names_its_step():
+    collector = counting([slice(0, 3)], steps=7, env="RaisesAtThirdReset")
+    collector.begin(NUMBERS)
+    with pytest.raises(
+        FaultyEnvironmentError, match=r"^it raised ConnectionError: the game server is away, at step 18$"
+    ):
+        collector.collect(zeros, 0)
+
+
+class Table:
+    """A distribution with one action, looked up."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def sample(self, key):
+        return self.action
+
+
+def shortest_way():
+    """A shortest way to the treasure, as actions: what comes first in order of length."""
+    maze = gymnasium.make("self_imitation/KeyDoorTreasure-v0").unwrapped
+    seen, waiting = set(), deque([[]])
+    while True:
+        way = waiting.popleft()
+        for action in range(4):
+            maze.reset()
+            for move in [*way, action]:
+                observation, _, terminated, _, _ = maze.step(move)
+            if terminated:
+                return [*way, action]
+            if tuple(observation) not in seen:
+                seen.add(tuple(observation))
+                waiting.append([*way, action])
+
+
+def test_the_same_rollout_as_on_the_device():
+    """Key-Door-Treasure on both sides: 26 steps to the treasure, or at a loss until step 50."""
+    way, environment = shortest_way(), KeyDoorTreasure(False)
+    table = np.full(environment.spec.observation_levels, 1)
+    maze = gymnasium.make("self_imitation/KeyDoorTreasure-v0")
+    observation, _ = maze.reset()
+    for action in way:
+        table[tuple(observation.astype(int))] = action
+        observation, *_ = maze.step(action)
+    lost = np.random.default_rng(3).integers(4, size=table.shape)
+    for policy, steps, length in ((table, 60, 26), (lost, 110, 50)):
+
+        def on_device(_, observation, policy=policy):
+            return Table(jnp.asarray(policy)[tuple(jnp.moveaxis(observation.astype(int), -1, 0))]), None
+
+        def on_host(part, time, observation, policy=policy):
+            return policy[tuple(np.moveaxis(observation.astype(int), -1, 0))].astype(np.int32)
+
+        begun = collection.begin(environment, 2, jax.random.key(0))
+        _, expected = collection.collect_on_device(environment, on_device, None, begun, steps, jax.random.key(1))
+        env = "gym:self_imitation/KeyDoorTreasure-v0"
+        vector = sync_vector(env, 2)
+        collector = HostCollector([Part(slice(0, 2), vector)], vector.spaces.spec, 1, steps, 1)
+        collector.begin(np.array([[0, 1]]))
+        rollout = collector.collect(on_host, 0)
+        for name in FIELDS:
+            np.testing.assert_array_equal(getattr(rollout, name)[:, 0], np.asarray(getattr(expected, name)), name)
+        np.testing.assert_array_equal(rollout.last_observation[0], np.asarray(expected.last_observation))
+        assert np.argmax(rollout.terminated | rollout.truncated, axis=0).tolist() == [[length - 1] * 2]
+        assert rollout.terminated.any() == (length == 26)
+
+
+def pool(env, count):
+    config = config_of(env, "envpool")
+    return engines.make_vector(config, engines.inspect(config), list(range(count)), 1)
+
+
+def balancing(part, time, observation):
+    """A controller that keeps the pole up."""
+    return (observation @ np.array([0.1, 0.5, 1.0, 1.0]) > 0).astype(np.int32)
+
+
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_envpool_makes_no_transition_up(count):
+    """Each one is a step of the cart's physics, or the end of it; after an end comes a first state."""
+    vector = pool("gym:CartPole-v1", count)
+    assert isinstance(vector, EnvPoolVector)
+    elapsed, step = [], vector._step
+    vector._step = lambda: elapsed.append((answer := step())[-1]["elapsed_step"].copy()) or answer
+    collector = HostCollector([Part(slice(0, count), vector)], vector.spaces.spec, 1, 40, 1)
+    collector.begin(np.zeros((1, count), int))
+    rollout = collector.collect(by_position, 0)
+    physics = gymnasium.make("CartPole-v1").unwrapped
+    physics.reset()
+    for time, place in np.ndindex(40, count):
+        physics.state, physics.steps_beyond_terminated = rollout.observation[time, 0, place].astype(float), None
+        expected, _, terminated, _, _ = physics.step(int(rollout.action[time, 0, place]))
+        np.testing.assert_allclose(rollout.successor[time, 0, place], expected, rtol=1e-4, atol=1e-5)
+        assert rollout.terminated[time, 0, place] == terminated
+    ended = rollout.terminated[:, 0]
+    assert ended.sum() >= count
+    begun = np.concatenate([rollout.observation[1:, 0], rollout.last_observation])[ended]
+    assert (np.abs(begun) <= 0.05).all(), "a first state"
+    assert len(np.unique(begun, axis=0)) == len(begun), "each another one"
+    onwards = rollout.successor[:-1, 0][~ended[:-1]]
+    np.testing.assert_array_equal(rollout.observation[1:, 0][~ended[:-1]], onwards)
+    np.testing.assert_array_equal(np.stack(elapsed), rollout.episode_length[:, 0], "steps that EnvPool counts")
+    np.testing.assert_array_equal(rollout.episode_return, rollout.episode_length, "each step pays 1")
+
+
+def by_position(part, time, observation):
+    """To the right on one half, so that episodes end at different times."""
+    return (observation[..., 2] > -0.01).astype(np.int32) * (observation[..., 0] > -0.02)
+
+
+def test_envpool_tells_the_time_limit_from_a_fall():
+    vector = pool("gym:CartPole-v1", 2)
+    collector = HostCollector([Part(slice(0, 2), vector)], vector.spaces.spec, 1, 505, 1)
+    collector.begin(np.zeros((1, 2), int))
+    rollout = collector.collect(balancing, 0)
+    assert not rollout.terminated.any()
+    assert np.argwhere(rollout.truncated).tolist() == [[499, 0, 0], [499, 0, 1]]
+    assert (rollout.episode_length[499:501, 0] == [[500], [1]]).all()
+    assert (np.abs(rollout.observation[500]) <= 0.05).all()
+    place_and_angle = rollout.successor[498:500, 0][..., [0, 2]]
+    np.testing.assert_allclose(
+        place_and_angle[1], place_and_angle[0], atol=0.02, err_msg="where it was, not a new start"
+    )
+
+
+def test_envpool_hopper_begins_anew_where_it_fell():
+    vector = pool("mujoco:Hopper", 3)
+    collector = HostCollector([Part(slice(0, 3), vector)], vector.spaces.spec, 1, 150, 1)
+    collector.begin(np.zeros((1, 3), int))
+    rollout = collector.collect(lambda part, time, seen: np.full((1, 3, 3), 2.0, np.float32) * [[[1], [-1], [0]]], 0)
+    assert (rollout.action[:, 0, 0] == 2).all(), "stored as the policy chose it"
+    first = np.concatenate([rollout.observation[1:], rollout.last_observation[None]])[rollout.terminated]
+    assert len(first) >= 6
+    np.testing.assert_allclose(first[:, 0], 1.25, atol=0.0051, err_msg="the height at which every episode begins")
+    height, angle = rollout.successor[..., 0], rollout.successor[..., 1]
+    healthy = (height > 0.7) & (np.abs(angle) < 0.2)
+    np.testing.assert_array_equal(rollout.terminated, ~healthy, "it is over when it falls, and then only")
