@@ -87,7 +87,7 @@ def test_top_help_names_every_command_and_version(capsys):
 def test_list_has_a_line_for_every_environment_and_agent(capsys):
     _, out, _ = told(capsys, "list")
     lines = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
-    assert lines == [*catalogue.ENTRIES, *AGENTS]
+    assert lines == [*catalogue.ENTRIES, "gym:ID", *AGENTS]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,11 @@ def test_list_has_a_line_for_every_environment_and_agent(capsys):
         (["train", "--envs", "1000000000"], "envs: 1000000000 is not allowed"),
         (["train", "--rollout", "99999999999"], "rollout: 99999999999 is not allowed"),
         (["train", "--network.hidden", "9999999"], "network.hidden: (9999999,) is not allowed"),
-        (["bench", "everything"], "what: 'everything' is not allowed; allowed: 'all', 'replay', 'train', 'startup'"),
-        (["reproduce", "foo"], "figure: 'foo' is not allowed; allowed: 'grid-worlds'"),
+        (
+            ["bench", "everything"],
+            "what: 'everything' is not allowed; allowed: 'all', 'replay', 'train', 'mujoco'",
+        ),
+        (["reproduce", "foo"], "figure: 'foo' is not allowed; allowed: 'grid-worlds', 'mujoco'"),
         (["train", "--steps"], "--steps: its value is missing"),
         (["bench", "replay", "--json", "no/where.json"], "json: 'no/where.json' can't be written; there is no such"),
         (["reproduce", "grid-worlds", "--out", "/dev/null/x"], "out: '/dev/null/x"),
@@ -235,7 +238,7 @@ def test_play_makes_an_animation_and_text(capsys, run, tmp_path):
     with Image.open(tmp_path / "x.gif") as animation:
         assert animation.is_animated
         shown = sum(animation.seek(i) or animation.info["duration"] for i in range(animation.n_frames))
-    assert shown == (steps + 12) * 120, "each step 120 ms, the last frame held"
+    assert shown == steps * 120 + 1500, "each step 120 ms, the last frame held"
 
 
 def test_plot_several_runs(capsys, run, tmp_path):

@@ -69,6 +69,6 @@ def test_maze_as_pixels_changes_where_the_agent_moves():
 
 def test_animation_text_follows_the_way():
     observations = np.array([[2, 8, 1, 1, 1], [3, 8, 1, 1, 1], [3, 9, 1, 1, 1]], np.float32)
-    text = animation.to_text(Episode(observations, np.array([1, 2]), np.array([0.0, 1.0]))).splitlines()
-    assert text[8][2:4] == "→↓"
-    assert text[-2:] == ["step  2: reward 1", "2 steps, return 1"]
+    episode = Episode(observations, np.array([1, 2]), np.array([0.0, 1.0]), {}, 8.0)
+    assert animation.maze_text(episode).splitlines()[8][2:4] == "→↓"
+    assert animation.to_text(episode).splitlines() == ["step  2: reward 1", "2 steps, return 1"]

@@ -18,6 +18,7 @@ from self_imitation.errors import NonFiniteError, UsageError
 from self_imitation.runs import checkpoint, directory, files
 from self_imitation.runs.config_file import fingerprint
 from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.program import Shapes
 from self_imitation.runs.run import go_on, start
 from self_imitation.runs.training import Silent, Training
 from self_imitation.validation import validate
@@ -249,7 +250,7 @@ def test_a_crash_while_saving_never_harms_the_last_good_checkpoint(copy, monkeyp
     monkeypatch.setattr(files, "write_through", crash)
     training = Training(RunDirectory(copy), small_config(copy, steps=3000), Silent())
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(copy / "checkpoints", 2500, training.progress, {}, kept=1, settings="")
+        checkpoint.save(copy / "checkpoints", 2500, training.progress, {}, {}, kept=1, settings="")
     assert checkpoint.steps(copy / "checkpoints")[-1] == STEPS
     after = arrays(copy, STEPS)
     for name in before:
@@ -337,7 +338,7 @@ def test_checkpoints_of_a_run_with_the_same_shapes_but_other_seeds_are_refused(c
 
 
 def test_a_state_of_other_shapes_is_refused_by_name(finished):
-    like = finished._program.shape()
+    like = Shapes(finished.config, finished._agent).all_seeds
     (path, meta), *_ = [
         (path, json.loads((path / "meta.json").read_text())) for path in finished.directory.checkpoints.iterdir()
     ]
@@ -374,7 +375,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_read_is_not_damage(copy):
 
 
 def test_going_on_with_other_devices_says_so(copy, monkeypatch):
-    monkeypatch.setattr("self_imitation.runs.training._device_name", lambda _: "9 x toaster")
+    monkeypatch.setattr("self_imitation.runs.program.name_of", lambda _: "9 x toaster")
     heard = Heard()
     resume(copy, steps=2200, listener=heard)
     assert any("now on 9 x toaster: the last bits" in message for message in heard.messages)

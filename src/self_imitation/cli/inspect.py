@@ -44,7 +44,8 @@ class PlayArguments:
     key: int = 0
     """Seed of the episode's own random numbers."""
     out: str | None = None
-    """The animated GIF. None: play.gif in the run's directory."""
+    """The moving picture, a file that ends in .mp4 or .gif. None: play.mp4 or, if MP4 can't be written here, play.gif
+    in the run's directory."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,24 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def play(arguments: Sequence[str]) -> int:
-    """Watch an episode: an animated GIF, and the way as text."""
+    """Watch an episode: a moving picture (MP4 or GIF), and what happened as text."""
     given = parse(PlayArguments, "play", arguments, summary=play.__doc__ or "")
     _require_count("key", given.key, 0)
     run = _load(given.run)
-    seed = run.best_seed() if given.seed is None else given.seed
-    episode = run.play(seed, given.greedy, given.key)
     from self_imitation.report import animation
 
-    path = Path(given.out) if given.out else run.path / "play.gif"
-    if path.suffix.lower() != ".gif":
-        raise bad_value("out", given.out, "allowed: a file name that ends in .gif")
+    maze = catalogue.find(run.config.env).host_id is None
+    path = Path(given.out) if given.out else run.path / ("play.gif" if maze else animation.default_name())
+    animation.require_format(path)
+    files.require_writable(path, "out")
+    seed = run.best_seed() if given.seed is None else given.seed
+    episode = run.play(seed, given.greedy, given.key)
     try:
-        animation.save_gif(episode, path, f"{run.config.agent}, seed {seed}")
+        animation.save(episode, path, f"{run.config.agent}, seed {seed}")
     except OSError as error:
         raise files.explain(error, path) from None
+    if maze:
+        print(animation.maze_text(episode))
     print(animation.to_text(episode))
     print(f"Animation: {path}")
     return 0
@@ -140,6 +144,7 @@ def list_names(arguments: Sequence[str]) -> int:
     print("Environments")
     for entry in catalogue.ENTRIES.values():
         print(f"  {entry.name:{width}}  {entry.summary}")
+    print(f"  {'gym:ID':{width}}  any Gymnasium environment by its id, also one of yours: gym:my_package:MyEnv-v0")
     print("Agents")
     for name, summary in AGENTS.items():
         print(f"  {name:{width}}  {summary}")

@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from self_imitation.errors import NonFiniteError, UsageError, unknown_name
+from self_imitation.errors import FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
 
 COMMANDS = {
     "train": ("train:train", "train an agent; with nothing given, A2C+SIL on Key-Door-Treasure with 4 seeds"),
     "resume": ("train:resume", "go on with a run as if nothing had happened"),
     "evaluate": ("inspect:evaluate", "play fresh episodes with every seed's policy and tell how well it did"),
-    "play": ("inspect:play", "watch an episode: an animated GIF, and text in the terminal"),
+    "play": ("inspect:play", "watch an episode: a video or an animated GIF, and text in the terminal"),
     "plot": ("inspect:plot", "draw learning curves of one or more runs"),
     "list": ("inspect:list_names", "the environments and agents, one line each"),
     "reproduce": ("reproduce:reproduce", "a figure of the paper: train all that it shows, draw it, give the numbers"),
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"sil: {error}", file=sys.stderr)
         return 2
-    except NonFiniteError as error:
+    except (NonFiniteError, FaultyEnvironmentError) as error:
         print(f"sil: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -1,6 +1,5 @@
 """`sil train` and `sil resume`."""
 
-import dataclasses
 import os
 import shlex
 import signal
@@ -44,8 +43,7 @@ def read_config(arguments: Sequence[str]) -> TrainConfig:
     """
     without_help = [argument for argument in arguments if argument not in ("-h", "--help")]
     named = parse(TrainConfig, "train", without_help)
-    defaults = configuration.resolve(named.env, named.preset)
-    defaults = dataclasses.replace(defaults, agent=named.agent)
+    defaults = configuration.resolve(named.env, named.preset, {"agent": named.agent})
     config = parse(TrainConfig, "train", arguments, defaults, train.__doc__ or "")
     config = validate(config)
     refuse_unread(config, defaults)
@@ -55,6 +53,9 @@ def read_config(arguments: Sequence[str]) -> TrainConfig:
 def train(arguments: Sequence[str]) -> int:
     """Train an agent. Defaults are those of the environment and the preset that are named on the same line."""
     config = read_config(arguments)
+    from self_imitation.environments.host import engines
+
+    config = engines.settle(config)
     devices.prepare(config)
     from self_imitation.runs import run as runs
 

@@ -1,48 +1,102 @@
-"""An episode as an animated picture and as text."""
+"""An episode as a moving picture and as text."""
 
+import importlib.util
+import itertools
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from self_imitation.environments import maze
+from self_imitation.errors import bad_value
 from self_imitation.runs.evaluation import Episode
 
-MILLISECONDS = 120
-PAUSE = 12
-"""Times the last frame is held, so that the eye sees how it ended."""
+PAUSE_SECONDS = 1.5
+"""How long the last frame is held, so that the eye sees how it ended."""
 CAPTION_HEIGHT = 22
+GIF_FRAMES, GIF_WIDTH = 300, 320
+"""A GIF has no more frames, and no more pixels in a row: beyond, it grows to tens of megabytes."""
 ARROWS = "↑→↓←"
 
 
-def save_gif(episode: Episode, path: Path, title: str) -> None:
-    totals = np.concatenate([[0.0], np.cumsum(episode.rewards)])
-    frames = [
-        _frame(observation, f"{title}   step {step}   return {total:g}")
-        for step, (observation, total) in enumerate(zip(episode.observations, totals, strict=True))
-    ]
-    durations = [MILLISECONDS] * (len(frames) - 1) + [MILLISECONDS * PAUSE]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+def default_name() -> str:
+    """MP4 where it can be written, else GIF."""
+    return "play.mp4" if importlib.util.find_spec("imageio_ffmpeg") else "play.gif"
+
+
+def require_format(path: Path) -> None:
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise bad_value("out", str(path), "allowed: a file name that ends in .gif or .mp4")
+    if path.suffix.lower() == ".mp4" and not importlib.util.find_spec("imageio_ffmpeg"):
+        raise bad_value("out", str(path), "to write MP4, install: pip install 'self-imitation[video]'; allowed: .gif")
+
+
+def save(episode: Episode, path: Path, title: str) -> None:
+    """As the end of the name says, GIF or MP4."""
+    (_save_gif if path.suffix.lower() == ".gif" else _save_mp4)(episode, path, title)
 
 
 def to_text(episode: Episode) -> str:
-    """The way through the maze in one picture, then what happened step by step where something did."""
+    """Where the reward came from, step by step where there was any (the way through a maze is shown by `maze_text`)."""
+    paid = [f"step {step:2d}: reward {reward:g}" for step, reward in enumerate(episode.rewards, start=1) if reward]
+    shown = paid if len(paid) <= 10 else []
+    return "\n".join([*shown, f"{len(episode.rewards)} steps, return {episode.total:g}"])
+
+
+def maze_text(episode: Episode) -> str:
+    """The way through the maze in one picture."""
     cells = maze.symbols(episode.observations[0])
     for observation, action in zip(episode.observations[:-1], episode.actions, strict=True):
         column, row = int(observation[0]), int(observation[1])
         if cells[row, column] in ".@↑→↓←":
             cells[row, column] = ARROWS[int(action)]
-    lines = ["".join(line) for line in cells]
-    for step, reward in enumerate(episode.rewards, start=1):
-        if reward:
-            lines.append(f"step {step:2d}: reward {reward:g}")
-    lines.append(f"{len(episode.rewards)} steps, return {episode.total:g}")
-    return "\n".join(lines)
+    return "\n".join("".join(line) for line in cells)
 
 
-def _frame(observation: np.ndarray, caption: str) -> Image.Image:
-    pixels = maze.to_pixels(observation)
-    image = Image.new("RGB", (pixels.shape[1], pixels.shape[0] + CAPTION_HEIGHT), "white")
-    image.paste(Image.fromarray(pixels), (0, 0))
-    ImageDraw.Draw(image).text((6, pixels.shape[0] + 5), caption, fill=(40, 40, 40))
+def _save_gif(episode: Episode, path: Path, title: str) -> None:
+    steps = list(episode.frames)
+    every = max(1, -(-len(steps) // GIF_FRAMES))
+    shown = [*steps[:-1:every], steps[-1]]
+    frames = list(_pictures(episode, title, shown, GIF_WIDTH))
+    seconds = [(later - step) / episode.steps_per_second for step, later in itertools.pairwise(shown)]
+    durations = [max(20, round(1000 * pause)) for pause in (*seconds, PAUSE_SECONDS)]
+    frames[0].save(path, format="gif", save_all=True, append_images=frames[1:], duration=durations, loop=0)
+
+
+def _save_mp4(episode: Episode, path: Path, title: str) -> None:
+    import imageio_ffmpeg
+
+    steps = list(episode.frames)
+    every = steps[1] - steps[0]
+    rate = episode.steps_per_second / every
+    frames = list(_pictures(episode, title, steps, None))
+    frames += frames[-1:] * round(PAUSE_SECONDS * rate)
+    writer = imageio_ffmpeg.write_frames(str(path), frames[0].size, fps=rate, macro_block_size=2)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*os.fork.*", category=RuntimeWarning)  # it only starts ffmpeg
+        writer.send(None)
+    try:
+        for frame in frames:
+            writer.send(np.ascontiguousarray(frame))
+    finally:
+        writer.close()
+
+
+def _pictures(episode: Episode, title: str, steps: list[int], width: int | None) -> Iterator[Image.Image]:
+    """Of these steps, with a caption below."""
+    totals = np.concatenate([[0.0], np.cumsum(episode.rewards)])
+    for step in steps:
+        picture = Image.fromarray(episode.frames[step])
+        if width and picture.width > width:
+            picture = picture.resize((width, round(picture.height * width / picture.width)))
+        yield _captioned(picture, f"{title}   step {step}   return {totals[step]:g}")
+
+
+def _captioned(picture: Image.Image, caption: str) -> Image.Image:
+    width, height = picture.width + picture.width % 2, picture.height + CAPTION_HEIGHT
+    image = Image.new("RGB", (width, height + height % 2), "white")  # video wants even sides
+    image.paste(picture, (0, 0))
+    ImageDraw.Draw(image).text((6, picture.height + 5), caption, fill=(40, 40, 40))
     return image

@@ -14,7 +14,8 @@ from self_imitation.report import statistics
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-AGENT_COLOURS = {"a2c": "#7f7f7f", "a2c+exp": "#d98c1f", "a2c+sil": "#2c6fbb", "a2c+sil+exp": "#b3303a"}
+COLOURS = {"": "#7f7f7f", "+exp": "#d98c1f", "+sil": "#2c6fbb", "+sil+exp": "#b3303a"}
+"""By what an agent has besides its base."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,18 @@ def relabel(curve: Curve, label: str) -> Curve:
     return dataclasses.replace(curve, label=label)
 
 
-def draw(curves: Sequence[Curve], path: Path, title: str = "") -> None:
-    """One panel per environment, one line per curve, saved as a picture."""
+def draw(curves: Sequence[Curve], path: Path, title: str = "", columns: int | None = None) -> None:
+    """One panel per environment, so many in a row, one line per curve, saved as a picture."""
     pyplot = _pyplot()
     environments = list(dict.fromkeys(curve.env for curve in curves))
+    columns = min(columns or len(environments), len(environments))
+    rows = -(-len(environments) // columns)
     figure, axes = pyplot.subplots(
-        1, len(environments), figsize=(5.6 * len(environments), 3.8), squeeze=False, layout="constrained"
+        rows, columns, figsize=(5.6 * columns, 3.8 * rows), squeeze=False, layout="constrained"
     )
-    for axis, env in zip(axes[0], environments, strict=True):
+    for axis in axes.reshape(-1)[len(environments) :]:
+        axis.set_visible(False)
+    for axis, env in zip(axes.reshape(-1), environments, strict=False):
         for curve in curves:
             if curve.env == env:
                 _draw_one(axis, curve)
@@ -76,8 +81,13 @@ def _draw_one(axis: "Axes", curve: Curve) -> None:
     label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
     means = [row.mean() for _, row in points]
     marker = "." if len(points) == 1 else ""
-    (line,) = axis.plot(steps, means, label=label, color=AGENT_COLOURS.get(curve.label), marker=marker)
+    (line,) = axis.plot(steps, means, label=label, color=_colour(curve.label), marker=marker)
     axis.fill_between(steps, band[:, 0], band[:, 1], alpha=0.2, color=line.get_color(), linewidth=0)
+
+
+def _colour(label: str) -> str | None:
+    base, plus, rest = label.partition("+")
+    return COLOURS.get(plus + rest) if base in ("a2c", "ppo") else None
 
 
 def _step_label(step: float, _: int) -> str:

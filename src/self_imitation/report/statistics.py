@@ -16,6 +16,18 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> 
     return float(low), float(high)
 
 
+def contrast_interval(
+    samples: Sequence[np.ndarray], weights: Sequence[float], level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of a weighted sum of means, as of their difference with weights 1 and -1. Each
+    sample is drawn from anew by itself.
+    """
+    generator = np.random.default_rng(0)
+    means = [sample[generator.integers(0, len(sample), (RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
+    low, high = np.quantile(np.tensordot(weights, means, axes=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
 def fraction_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's 95 % interval of a fraction; it stays sensible at 0 and at 1."""
     share = successes / trials

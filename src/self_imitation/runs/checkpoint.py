@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,19 +23,29 @@ from jaxtyping import PyTree
 from self_imitation.errors import UsageError
 from self_imitation.runs import files
 from self_imitation.runs.config_file import VERSION
-from self_imitation.runs.program import Progress
+from self_imitation.runs.tally import Progress
 
 T = TypeVar("T")
 
 POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"
-PARAMS = "state.learner.params."
+POLICY_PREFIXES = ("state.learner.params.", "state.scales.")
+"""Of the arrays that acting needs."""
+ENVIRONMENTS = "environments."
 
 
 class DamagedError(Exception):
     """This checkpoint can't be used; the message says which file and why."""
 
 
-def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any], kept: int, settings: str) -> Path:
+def save(
+    directory: Path,
+    step: int,
+    progress: Progress,
+    environments: Mapping[str, np.ndarray],
+    counters: dict[str, Any],
+    kept: int,
+    settings: str,
+) -> Path:
     """Write checkpoints/STEP beside the others under another name, then rename it; drop all but the latest `kept`."""
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
@@ -43,7 +53,8 @@ def save(directory: Path, step: int, progress: Progress, counters: dict[str, Any
     partial.mkdir(parents=True)
     try:
         arrays = _to_arrays(progress)
-        policy = {name: array for name, array in arrays.items() if name.startswith(PARAMS)}
+        arrays |= {ENVIRONMENTS + name: np.ascontiguousarray(array) for name, array in environments.items()}
+        policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
         rest = {name: array for name, array in arrays.items() if name not in policy}
         for name, content in ((POLICY, policy), (STATE, rest)):
             files.write_through(partial / name, safetensors.numpy.save(content))
@@ -101,16 +112,21 @@ def load_latest(
     return None
 
 
-def load_state(path: Path, meta: dict[str, Any], like: Progress) -> Progress:
-    """The whole state, as NumPy arrays in the structure of `like`."""
+def load_state(path: Path, meta: dict[str, Any], like: Progress) -> tuple[Progress, dict[str, np.ndarray]]:
+    """The whole state, as NumPy arrays in the structure of `like`; and what was saved of environments on the host."""
     arrays = {**_read(path, POLICY, meta), **_read(path, STATE, meta)}
-    return _from_arrays(arrays, like, path)
+    environments = {name: array for name, array in arrays.items() if name.startswith(ENVIRONMENTS)}
+    progress = _from_arrays({name: array for name, array in arrays.items() if name not in environments}, like, path)
+    return progress, {name.removeprefix(ENVIRONMENTS): array for name, array in environments.items()}
 
 
-def load_params(path: Path, meta: dict[str, Any], like: Progress) -> PyTree:
-    """The policies of all seeds; the memory, however big, is not read."""
-    arrays = {name.removeprefix(PARAMS): array for name, array in _read(path, POLICY, meta).items()}
-    return _from_arrays(arrays, like.state.learner.params, path)
+def load_policy(path: Path, meta: dict[str, Any], like: Progress) -> tuple[PyTree, PyTree]:
+    """Parameters and scales of all seeds; the memory, however big, is not read."""
+    arrays, found = _read(path, POLICY, meta), []
+    for prefix, part in zip(POLICY_PREFIXES, (like.state.learner.params, like.state.scales), strict=True):
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        found.append(_from_arrays(own, part, path))
+    return found[0], found[1]
 
 
 def _names(tree: PyTree) -> list[str]:

@@ -8,7 +8,7 @@ from self_imitation.config import TrainConfig, flatten, override
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.validation import validate
 
-VERSION = 1
+VERSION = 2
 """Of `config.json` and of the checkpoints; a run of another version is refused, not guessed at."""
 
 

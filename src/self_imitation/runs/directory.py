@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -47,15 +48,18 @@ class RunDirectory:
         files.write_json(self.config_file, config_file.to_json(config))
 
 
-def create(config: TrainConfig) -> RunDirectory:
-    """A new run's directory with its config.json; nothing is written if it can't be a run's home."""
+def create(config: TrainConfig, step_bytes: int = 0) -> RunDirectory:
+    """A new run's directory with its config.json; nothing is written if it can't be a run's home.
+
+    `step_bytes`: what the memory keeps of a step's observation and action.
+    """
     run = RunDirectory(Path(os.path.normpath(config.out)) if config.out else _new_path(config))
     if run.config_file.exists():
         resume = f"sil resume {shlex.quote(str(run.path))}"
         raise bad_value("out", str(run.path), f"it holds a run already; go on with it: {resume}")
     if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
         raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
-    _require_space(config, run.path)
+    _require_space(config, run.path, checkpoint_bytes(config, step_bytes))
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         run.checkpoints.mkdir(exist_ok=True)
@@ -76,15 +80,15 @@ def open_run(path: str | Path) -> RunDirectory:
 
 def _new_path(config: TrainConfig) -> Path:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{config.env}_{config.agent}_{now}"
+    name = f"{re.sub('[^A-Za-z0-9.-]+', '-', config.env)}_{config.agent}_{now}"
     candidates = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in range(1, 1000))
     return next(path for path in candidates if not path.exists())
 
 
-def _require_space(config: TrainConfig, path: Path) -> None:
+def _require_space(config: TrainConfig, path: Path, checkpoint: int) -> None:
     """Room for the checkpoints, counted before anything is written rather than found missing an hour later."""
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    need, free = (config.checkpoints_kept + 1) * checkpoint_bytes(config), shutil.disk_usage(existing).free
+    need, free = (config.checkpoints_kept + 1) * checkpoint, shutil.disk_usage(existing).free
     if free < need:
         raise UsageError(
             f"out: {str(path)!r} has no space left: {free / 1e6:.1f} MB free, "
@@ -92,7 +96,9 @@ def _require_space(config: TrainConfig, path: Path) -> None:
         )
 
 
-def checkpoint_bytes(config: TrainConfig) -> int:
-    """About how large one checkpoint is: the memory (observation, action, return, tree) and a little."""
-    steps = config.sil.capacity if "sil" in config.agent else 0
-    return config.seeds * (steps * 4 * 11 + 400_000)
+def checkpoint_bytes(config: TrainConfig, step_bytes: int) -> int:
+    """About how large one checkpoint is: the memory (observation, action, return, tree), its waiting room with at least
+    two rollouts, and a little.
+    """
+    steps = config.sil.capacity + 2 * config.steps_per_iteration if "sil" in config.agent else 0
+    return config.seeds * (steps * (step_bytes + 10) + 400_000)

@@ -4,26 +4,31 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from self_imitation import agents, devices
 from self_imitation import config as configuration
-from self_imitation import devices
+from self_imitation.algorithm import Agent
 from self_imitation.config import Preset, TrainConfig
+from self_imitation.environments.host import engines
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.report import curves, statistics
 from self_imitation.runs import checkpoint, directory, evaluation, files, metrics
 from self_imitation.runs.config_file import fingerprint
 from self_imitation.runs.directory import RunDirectory
-from self_imitation.runs.evaluation import Episode
-from self_imitation.runs.program import Program
+from self_imitation.runs.evaluation import Episode, Policies
+from self_imitation.runs.program import Shapes
 from self_imitation.runs.training import Listener, Silent, Training
 from self_imitation.validation import refuse_unread, validate
+
+if TYPE_CHECKING:
+    from self_imitation.environments.host.spaces import Spaces
 
 
 def train(
@@ -48,6 +53,7 @@ def train(
     defaults = configuration.resolve(env, preset, _plain(named))
     config = validate(configuration.override(defaults, _plain(settings or {})))
     refuse_unread(config, defaults)
+    config = engines.settle(config)
     devices.prepare(config)
     return start(config, listener or Silent())[0]
 
@@ -60,7 +66,11 @@ def _plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
     """A new run; also whether it reached its end before `stop`."""
-    run = directory.create(config)
+    config = engines.settle(config)
+    devices.available(config)
+    spec = agents.build(config).spec  # what can't be trained here is refused before anything is written
+    step_bytes = math.prod(spec.observation_shape) * np.dtype(spec.observation_dtype).itemsize
+    run = directory.create(config, step_bytes + 4 * math.prod(spec.action_shape))
     return _go(run, run.config(), listener, stop)
 
 
@@ -130,27 +140,25 @@ class Evaluation:
 class Policy:
     """One seed's policy: observations in, actions out. A batch of observations gives a batch of actions."""
 
-    def __init__(self, program: Program, params: Any, seed: int):
+    def __init__(self, agent: Agent, policies: Policies, seed: int, spaces: "Spaces | None"):
         self.seed = seed
-        self._shape = program.agent.environment.spec.observation_shape
-        self._params = params
-        actor_critic = program.agent.actor_critic
-
-        def act(params: Any, observation: jax.Array, greedy: bool, key: jax.Array) -> jax.Array:
-            distribution, _ = actor_critic(params, observation)
-            return distribution.mode() if greedy else distribution.sample(key)
-
-        self._act = jax.jit(act, static_argnums=2)
+        self._policies, self._spaces = policies, spaces
+        self._shape = (spaces.observation_space.shape or ()) if spaces else agent.spec.observation_shape
+        self._act = jax.jit(partial(evaluation.act, agent), static_argnums=0)
         self._key = jax.random.key(seed)
 
-    def act(self, observation: np.ndarray, greedy: bool = False) -> np.ndarray:
-        """The policy's action, sampled as in training or the most likely one."""
-        batch = np.asarray(observation, np.float32)
-        if batch.shape[-len(self._shape) :] != self._shape:
-            raise bad_value("observation", batch.shape, f"allowed: shape {self._shape}, or a batch of it")
+    def act(self, observation: Any, greedy: bool = False) -> np.ndarray:
+        """The policy's action, sampled as in training or the most likely one, as the environment takes it."""
+        given = np.asarray(observation)
+        several = given.shape[: given.ndim - len(self._shape)]
+        if given.shape != (*several, *self._shape):
+            raise bad_value("observation", given.shape, f"allowed: shape {self._shape}, or a batch of it")
+        batch = given.reshape(-1, *self._shape)
+        seen = self._spaces.observation(batch) if self._spaces else batch.astype(np.float32)
         self._key, key = jax.random.split(self._key)
-        actions = self._act(self._params, jnp.asarray(batch.reshape(-1, *self._shape)), greedy, key)
-        return np.asarray(actions).reshape(batch.shape[: -len(self._shape)])
+        actions = np.asarray(self._act(greedy, self._policies, seen, key))
+        taken = self._spaces.action(actions) if self._spaces else actions
+        return taken.reshape((*several, *taken.shape[1:]))
 
 
 class Run:
@@ -183,25 +191,21 @@ class Run:
     def policy(self, seed: int | None = None) -> Policy:
         """The policy of a seed, by default the best one."""
         seed = self.best_seed() if seed is None else seed
-        return Policy(self._program, self._params_of(seed), seed)
+        return Policy(self._agent, self._policies_of(seed), seed, self._spaces)
 
     def evaluate(self, episodes: int = 100, greedy: bool = False, key: int = 0) -> Evaluation:
         """`episodes` fresh episodes of every seed's policy; `key` seeds their random numbers."""
         if not isinstance(episodes, int) or episodes < 1:
             raise bad_value("episodes", episodes, "allowed: a whole number of 1 or more")
-        agent = self._program.agent
-        actor_critic = evaluation.greedily(agent.actor_critic) if greedy else agent.actor_critic
         returns, lengths = evaluation.returns_of_seeds(
-            agent.environment, actor_critic, self._params, len(self.seeds), episodes, jax.random.key(key)
+            self._settled, self._agent, self._policies, episodes, greedy, key
         )
         return Evaluation(self.seeds, returns, lengths)
 
     def play(self, seed: int | None = None, greedy: bool = False, key: int = 0) -> Episode:
-        """One episode, step by step, of a seed's policy, by default the best one's."""
-        agent = self._program.agent
-        actor_critic = evaluation.greedily(agent.actor_critic) if greedy else agent.actor_critic
-        params = self._params_of(self.best_seed() if seed is None else seed)
-        return evaluation.one_episode(agent.environment, actor_critic, params, jax.random.key(key))
+        """One episode, step by step and with pictures, of a seed's policy, by default the best one's."""
+        policy = self._policies_of(self.best_seed() if seed is None else seed)
+        return evaluation.one_episode(self._settled, self._agent, policy, greedy, key)
 
     @property
     def curve(self) -> curves.Curve:
@@ -241,25 +245,34 @@ class Run:
         }
 
     @cached_property
-    def _program(self) -> Program:
-        return Program(self.config)
+    def _settled(self) -> TrainConfig:
+        """With an engine that is installed here, which may not be the one that it was trained with."""
+        return evaluation.with_engine_at_hand(self.config)
 
     @cached_property
-    def _params(self) -> Any:
-        """All seeds' parameters, from the latest checkpoint whose policy is sound."""
-        like = self._program.shape()
+    def _agent(self) -> Agent:
+        return agents.build(self._settled)
 
-        def load(path: Path, meta: dict[str, Any]) -> Any:
-            return jax.tree.map(jnp.asarray, checkpoint.load_params(path, meta, like))
+    @cached_property
+    def _spaces(self) -> "Spaces | None":
+        return evaluation.spaces_of(self._settled)
 
-        params = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), load, self._warn)
-        if params is None:
+    @cached_property
+    def _policies(self) -> Policies:
+        """Of all seeds, from the latest checkpoint whose policy is sound."""
+        like = Shapes(self.config, self._agent).all_seeds
+
+        def load(path: Path, meta: dict[str, Any]) -> Policies:
+            return jax.tree.map(jnp.asarray, Policies(*checkpoint.load_policy(path, meta, like)))
+
+        policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), load, self._warn)
+        if policies is None:
             go_on = f"sil resume {shlex.quote(str(self.path))}"
             raise UsageError(f"run: {str(self.path)!r} has no checkpoint yet; train on with: {go_on}")
-        return params
+        return policies
 
-    def _params_of(self, seed: int) -> Any:
+    def _policies_of(self, seed: int) -> Policies:
         if seed not in self.seeds:
             raise bad_value("seed", seed, f"this run has seeds {self.seeds[0]} to {self.seeds[-1]}")
         index = self.seeds.index(seed)
-        return jax.tree.map(lambda leaf: leaf[index], self._params)
+        return jax.tree.map(lambda leaf: leaf[index], self._policies)

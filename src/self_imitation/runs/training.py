@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import jax
 import numpy as np
 
 from self_imitation.config import TrainConfig
-from self_imitation.errors import NonFiniteError, UsageError
-from self_imitation.runs import checkpoint, files, metrics
+from self_imitation.errors import FaultyEnvironmentError, NonFiniteError, UsageError
+from self_imitation.runs import checkpoint, files, metrics, program
 from self_imitation.runs.config_file import fingerprint
 from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.metrics import MetricsWriter, Row
-from self_imitation.runs.program import ALL_FINITE, Program, Progress
+from self_imitation.runs.tally import ALL_FINITE
 
 SECONDS_PER_CALL = 0.25
 """About how long one call of the compiled program takes: how soon the progress bar moves and Ctrl-C is heard."""
@@ -60,20 +59,20 @@ class Training:
 
     def __init__(self, run: RunDirectory, config: TrainConfig, listener: Listener):
         self.run, self.config, self.listener = run, config, listener
-        self.program = Program(config)
-        self.device = _device_name(self.program)
+        self.program = program.create(config)
         restored = self._restore()
         self._resumed = restored is not None
         self.progress, self.counters = restored or self._begin()
         self.saved_at = self.counters.iteration if self._resumed else -1
         self._warned = False
         keep_bytes = self.counters.metrics_bytes if self._resumed else None
-        self.metrics = MetricsWriter(run.path, list(self.progress.tally.sums), keep_bytes)
+        names = [*self.program.columns, *self.program.shapes.one_seed.tally.sums]
+        self.metrics = MetricsWriter(run.path, names, keep_bytes)
 
     def go(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` says so; True if the end was reached. A checkpoint is there either way."""
         counters, config = self.counters, self.config
-        self.listener.started(config, self.run, counters.iteration, self.device)
+        self.listener.started(config, self.run, counters.iteration, self.program.device)
         try:
             if counters.iteration < config.iterations:
                 self.program.compile(self.progress)
@@ -92,8 +91,11 @@ class Training:
                     last_save = time.monotonic()
             if counters.iteration != self.saved_at and not self._save():
                 raise UsageError(f"out: {str(self.run.path)!r}: the last checkpoint could not be written")
+        except FaultyEnvironmentError as fault:
+            raise FaultyEnvironmentError(f"{fault}; training stopped, {self._kept()}") from fault.__cause__
         finally:
             self.metrics.close()
+            self.program.close()
         return counters.iteration >= config.iterations
 
     def _advance(self, count: int) -> float:
@@ -109,21 +111,24 @@ class Training:
         return seconds
 
     def _refuse_non_finite(self) -> None:
-        first_bad = np.asarray(self.progress.tally.first_bad)
+        first_bad = self.program.tally(self.progress).first_bad
         if (first_bad == ALL_FINITE).all():
             return
         index = int(np.argmin(np.where(first_bad == ALL_FINITE, np.iinfo(np.int32).max, first_bad)))
         iteration = self.counters.row_iteration + int(first_bad[index]) + 1
-        saved = checkpoint.steps(self.run.checkpoints)
-        kept = f"the checkpoint at step {saved[-1]} is kept" if saved else "there was no checkpoint yet"
         raise NonFiniteError(
             f"a loss of seed {self.config.seed_numbers[index]} was not finite at step "
-            f"{iteration * self.config.steps_per_iteration}; training stopped, {kept} in {self.run.path}"
+            f"{iteration * self.config.steps_per_iteration}; training stopped, {self._kept()}"
         )
+
+    def _kept(self) -> str:
+        saved = checkpoint.steps(self.run.checkpoints)
+        kept = f"the checkpoint at step {saved[-1]} is kept" if saved else "there was no checkpoint yet"
+        return f"{kept} in {self.run.path}"
 
     def _log(self) -> None:
         """A row per seed, then a clean tally."""
-        counters, tally = self.counters, jax.device_get(self.progress.tally)
+        counters, tally = self.counters, self.program.tally(self.progress)
         if not tally.iterations[0]:
             return
         step = counters.iteration * self.config.steps_per_iteration
@@ -142,6 +147,7 @@ class Training:
                     "return_mean": float(tally.return_sum[i]) / episodes if episodes else math.nan,
                     "return_best": best,
                     "length_mean": float(tally.length_sum[i]) / episodes if episodes else math.nan,
+                    **self.program.own_metrics(i),
                     **{name: float(total[i] / tally.iterations[i]) for name, total in tally.sums.items()},
                     "steps_per_second": row_steps / row_seconds,
                     "seconds": counters.seconds,
@@ -170,11 +176,12 @@ class Training:
         step = self.counters.iteration * self.config.steps_per_iteration
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()
-            self.counters.device = self.device
+            self.counters.device = self.program.device
             checkpoint.save(
                 self.run.checkpoints,
                 step,
-                self.progress,
+                self.program.whole(self.progress),
+                self.program.environments(),
                 vars(self.counters).copy(),
                 self.config.checkpoints_kept,
                 fingerprint(self.config),
@@ -185,34 +192,31 @@ class Training:
         self.saved_at = self.counters.iteration
         return True
 
-    def _restore(self) -> tuple[Progress, Counters] | None:
+    def _restore(self) -> tuple[Any, Counters] | None:
         """The latest sound checkpoint; None before the first one."""
         files.clear_partial(self.run.path)
         files.clear_partial(self.run.checkpoints)
-        like = self.program.shape()
+        like = self.program.shapes.all_seeds
 
-        def load(path: Path, meta: dict[str, Any]) -> tuple[Progress, Counters]:
-            return self.program.place(checkpoint.load_state(path, meta, like)), Counters(**meta["counters"])
+        def load(path: Path, meta: dict[str, Any]) -> tuple[Any, Counters]:
+            saved, environments = checkpoint.load_state(path, meta, like)
+            progress, lost = self.program.restore(saved, environments, meta["step"])
+            if lost:
+                self.listener.message(lost)
+            return progress, Counters(**meta["counters"])
 
         found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
         if found is None and metrics.read(self.run.path):
             raise UsageError(f"run: {str(self.run.path)!r} has rows of metrics but no checkpoint to go on from")
-        if found is not None and found[1].device != self.device:
-            self.listener.message(
-                f"trained so far on {found[1].device}, now on {self.device}: the last bits of its numbers may differ"
-            )
+        if found is not None and found[1].device != self.program.device:
+            before, now = found[1].device, self.program.device
+            self.listener.message(f"trained so far on {before}, now on {now}: the last bits of its numbers may differ")
         return found
 
-    def _begin(self) -> tuple[Progress, Counters]:
+    def _begin(self) -> tuple[Any, Counters]:
         seeds = self.config.seeds
         return self.program.begin(), Counters(episodes=[0] * seeds)
 
 
 def _next_stretch(count: int, seconds: float) -> int:
     return max(1, min(2 * count, round(count * SECONDS_PER_CALL / max(seconds, 1e-9))))
-
-
-def _device_name(program: Program) -> str:
-    devices = program.sharding.mesh.devices.reshape(-1)
-    kind = devices[0].device_kind
-    return kind if len(devices) == 1 else f"{len(devices)} x {kind}"
