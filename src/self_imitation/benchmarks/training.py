@@ -12,7 +12,7 @@ from self_imitation.algorithm import Agent
 from self_imitation.benchmarks.timing import best_seconds
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.memory import Batch
-from self_imitation.runs.program import Program
+from self_imitation.runs.program import DeviceProgram
 from self_imitation.types import Learner, Rollout
 
 SHARED_64 = {"network.hidden": (64,), "network.shared": True}
@@ -33,7 +33,7 @@ def measure(case: str) -> dict[str, Any]:
     overrides = {"seeds": 1, "sil.capacity": 100_000, "sil.keep": "all", **CASES[case]}
     config = resolve("key-door-treasure", "authors", overrides)
     iterations = ITERATIONS[config.agent]
-    program = Program(config)
+    program = DeviceProgram(config)
     progress = program.begin()
     program.compile(progress)
     held = [program.advance(progress, 4 * iterations)]
@@ -58,6 +58,8 @@ def _fixed_batches(config: TrainConfig, agent: Agent) -> tuple[Learner, Rollout,
     """A rollout, and for each self-imitation update a batch of as many of its states."""
     params = agents.initial_params(config, agent, seed=0)
     state = agents.begin(agent, params, jnp.uint32(0))
+    assert agent.environment is not None
+    assert state.acting is not None
     _, rollout = collection.collect_on_device(
         agent.environment, agent.actor_critic, params, state.acting, agent.rollout, jax.random.key(1)
     )
@@ -87,7 +89,9 @@ def _gradient_steps(
         return optimisation.descend(agent.optimiser, learner, gradient), None
 
     def once(learner: Learner, _: None) -> tuple[Learner, None]:
-        learner, _metrics = agent.improvement.improve(agent.actor_critic, agent.optimiser, learner, rollout, None)
+        learner, _metrics = agent.improvement.improve(
+            agent.actor_critic, agent.optimiser, learner, rollout, None, jax.random.key(4)
+        )
         if batches is not None:
             learner, _ = jax.lax.scan(self_imitation, learner, batches)
         return learner, None

@@ -1,10 +1,11 @@
 """`sil reproduce`."""
 
+import platform
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -12,6 +13,7 @@ from self_imitation import devices
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import heeding_signals
 from self_imitation.config import TrainConfig
+from self_imitation.errors import bad_value
 from self_imitation.runs import files
 from self_imitation.validation import validate
 
@@ -21,47 +23,74 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReproduceArguments:
-    figure: tyro.conf.Positional[Literal["grid-worlds"]]
-    """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure."""
+    figure: tyro.conf.Positional[Literal["grid-worlds", "mujoco"]]
+    """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
+    PPO+SIL on Hopper, Walker2d and Swimmer, with rewards as they come and delayed."""
     out: str | None = None
     """Where curves, table and picture go. None: results/ and the figure's name; with other steps or seeds than the
     default ones, report/ beside the runs."""
     runs: str | None = None
     """Where the runs are kept; those that are there already go on. None: runs/ and the figure's name."""
-    steps: int = 2_000_000
-    """Environment steps of each seed."""
-    seeds: int = 16
-    """Seeds of each agent."""
+    steps: int | None = None
+    """Environment steps of each seed. None: 2,000,000 on the grid worlds, 1,000,000 on MuJoCo."""
+    seeds: int | None = None
+    """Seeds of each agent. None: 16 on the grid worlds, 5 on MuJoCo."""
     seed: int = 0
     """The first seed."""
+    jobs: int = 1
+    """Runs that are trained at a time, each on its own share of the cores."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     """A figure of the paper: train all that it shows, draw it, give the numbers with their intervals."""
     given = parse(ReproduceArguments, "reproduce", arguments, summary=reproduce.__doc__ or "")
-    devices.prepare(validate(TrainConfig(steps=given.steps, seeds=given.seeds, seed=given.seed)))
-    import jax
+    if not 1 <= given.jobs <= 1024:
+        raise bad_value("jobs", given.jobs, "allowed: a whole number from 1 to 1024")
+    example = "key-door-treasure" if given.figure == "grid-worlds" else "mujoco:Hopper"
+    named: dict[str, Any] = {k: v for k, v in (("steps", given.steps), ("seeds", given.seeds)) if v is not None}
+    devices.prepare(validate(TrainConfig(env=example, seed=given.seed, **named)))
 
     from self_imitation.cli import progress
-    from self_imitation.experiments import grid_worlds
+    from self_imitation.experiments import campaign
 
-    settings = grid_worlds.Settings(given.steps, given.seeds, given.seed)
+    experiment = _experiment(given.figure)
+    settings = experiment.Settings(seed=given.seed, **named)
     folder = Path(given.runs or f"runs/{given.figure}")
-    usual = Path("results") / given.figure if settings == grid_worlds.Settings() else folder / "report"
+    usual = Path("results") / given.figure if settings == experiment.Settings() else folder / "report"
     out = Path(given.out) if given.out else usual
     files.require_writable(out / "figure.png", "out", make_parents=True)
+    configs = experiment.configs(settings, folder)
 
     def go(listener: "Listener", stop: Callable[[], bool]) -> bool:
-        return grid_worlds.run_all(settings, folder, listener, stop)
+        if given.jobs > 1:
+            return campaign.train_at_once(configs, given.jobs, listener, stop)
+        return campaign.train(configs, listener, stop)
 
     finished, status = heeding_signals(go, progress.listener)
     if not finished:
         print(f"Stopped; all is saved. Go on with: sil reproduce {shlex.join(arguments)}")
         return status
     try:
-        lines = grid_worlds.report(settings, folder, out, jax.devices()[0].device_kind)
+        lines = experiment.report(settings, folder, out, _machine())
     except OSError as error:
         raise files.explain(error, out) from None
-    print(grid_worlds.table(lines))
+    print(experiment.table(lines))
     print(f"Figure: {out / 'figure.png'}")
     return 0
+
+
+def _experiment(figure: str) -> Any:
+    if figure == "mujoco":
+        from self_imitation.experiments import mujoco
+
+        return mujoco
+    from self_imitation.experiments import grid_worlds
+
+    return grid_worlds
+
+
+def _machine() -> str:
+    import jax
+
+    kind = jax.devices()[0].device_kind
+    return f"{devices.cores()} cores ({platform.machine()})" if kind == "cpu" else kind

@@ -1,26 +1,21 @@
 """The paper's grid-world figure (figure 2): four agents on Key-Door-Treasure, with and without apples."""
 
-import csv
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from self_imitation.config import AGENTS, TrainConfig, flatten, resolve
-from self_imitation.errors import UsageError
+from self_imitation.config import TrainConfig, resolve
+from self_imitation.experiments import campaign
 from self_imitation.report import curves, statistics
 from self_imitation.report.curves import Curve
-from self_imitation.runs import files
 from self_imitation.runs import run as runs
-from self_imitation.runs.config_file import MAY_CHANGE
-from self_imitation.runs.directory import RunDirectory
-from self_imitation.runs.training import Listener
 from self_imitation.validation import validate
 
 BEST_RETURN = {"key-door-treasure": 7.0, "apple-key-door-treasure": 9.0}
+COMPARED = ("a2c", "a2c+exp", "a2c+sil", "a2c+sil+exp")
 SOLVED = 0.95
 """A seed counts as solved when its mean return over the last row is at least this share of the best return."""
 
@@ -55,34 +50,12 @@ class Line:
     seconds: float
 
 
-def run_all(settings: Settings, folder: Path, listener: Listener, stop: Callable[[], bool]) -> bool:
-    """Train what is not trained yet; a run that was interrupted goes on. False if `stop` cut it short."""
-    for config in configs(settings, folder):
-        run = RunDirectory(Path(str(config.out)))
-        if run.config_file.exists():
-            _require_same(run, config)
-            _, finished = runs.go_on(run.path, settings.steps, listener, stop)
-        else:
-            _, finished = runs.start(config, listener, stop)
-        if not finished:
-            return False
-    return True
-
-
-def _require_same(run: RunDirectory, wanted: TrainConfig) -> None:
-    """A run with other seeds or settings must not pass for this one."""
-    found, asked = flatten(run.config()), flatten(wanted)
-    for name, value in asked.items():
-        if name not in MAY_CHANGE and found[name] != value:
-            raise UsageError(f"runs: {str(run.path)!r} is a run with {name} = {found[name]!r}, not {value!r}")
-
-
 def configs(settings: Settings, folder: Path) -> list[TrainConfig]:
     shared = dataclasses.asdict(settings)
     return [
         validate(resolve(env, "authors", {"agent": agent, "out": str(folder / f"{env}_{agent}"), **shared}))
         for env in BEST_RETURN
-        for agent in AGENTS
+        for agent in COMPARED
     ]
 
 
@@ -92,10 +65,10 @@ def report(settings: Settings, folder: Path, out: Path, device: str) -> list[Lin
     drawn = [run.curve for run in loaded]
     lines = [_line(run.curve, float(run.metrics()[-1]["seconds"])) for run in loaded]
     out.mkdir(parents=True, exist_ok=True)
-    _write_curves(out / "curves.csv", drawn)
-    _write_table(out / "table.csv", lines)
+    campaign.write_curves(out / "curves.csv", drawn)
+    campaign.write_table(out / "table.csv", lines)
     curves.draw(drawn, out / "figure.png")
-    files.write_atomically(out / "README.md", _page(lines, settings, device))
+    campaign.write_page(out / "README.md", _page(lines, settings, device))
     return lines
 
 
@@ -110,24 +83,6 @@ def _line(curve: Curve, seconds: float) -> Line:
     return Line(curve.env, curve.label, float(final.mean()), *interval, solved, len(final), *share, first, seconds)
 
 
-def _write_curves(path: Path, drawn: list[Curve]) -> None:
-    """Step by agent and seed; returns with the four digits that a mean over some hundred episodes carries."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["env", "agent", "step", *(f"seed_{seed}" for seed in drawn[0].seeds)])
-        for curve in drawn:
-            for step, returns in zip(curve.steps, curve.returns, strict=True):
-                writer.writerow([curve.env, curve.label, step, *(f"{value:.4g}" for value in returns)])
-
-
-def _write_table(path: Path, lines: list[Line]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in dataclasses.fields(Line)])
-        for line in lines:
-            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in dataclasses.astuple(line)])
-
-
 def table(lines: list[Line]) -> str:
     """The lines as a Markdown table."""
     rows = [
@@ -140,13 +95,6 @@ def table(lines: list[Line]) -> str:
         first = f"{line.steps_to_solve:,.0f} steps" if math.isfinite(line.steps_to_solve) else "never"
         rows.append(f"| {line.env} | {line.agent} | {final} | {solved} | {first} |")
     return "\n".join(rows)
-
-
-def _command(settings: Settings) -> str:
-    """What makes these results: the settings that are not the default ones are named."""
-    default = dataclasses.asdict(Settings())
-    changed = {k: v for k, v in dataclasses.asdict(settings).items() if v != default[k]}
-    return " ".join(["sil reproduce grid-worlds", *(f"--{name} {value}" for name, value in changed.items())])
 
 
 def _seen(lines: list[Line], env: str) -> str:
@@ -176,7 +124,7 @@ of the best possible return (7, and 9 with apples). Intervals: bootstrap over se
 
 Made by
 
-    {_command(settings)}
+    {campaign.command("grid-worlds", settings)}
 
 with preset `authors`, seeds {settings.seed} to {settings.seed + settings.seeds - 1} and {settings.steps:,} steps for
 each of them, on {device}, in {seconds / 60:.1f} minutes of training. `curves.csv` holds the mean return of every seed

@@ -1,0 +1,141 @@
+"""Many runs for one figure: trained in turn or several at once, and picked up where they stopped."""
+
+import csv
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from self_imitation import devices
+from self_imitation.config import TrainConfig, flatten
+from self_imitation.errors import UsageError
+from self_imitation.report.curves import Curve
+from self_imitation.runs import checkpoint, files
+from self_imitation.runs import run as runs
+from self_imitation.runs.config_file import MAY_CHANGE
+from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.training import Listener
+
+
+def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[], bool]) -> bool:
+    """One after another; a run that was interrupted goes on. False if `stop` cut it short."""
+    for config in configs:
+        run = RunDirectory(Path(str(config.out)))
+        if run.config_file.exists():
+            require_same(run, config)
+            _, finished = runs.go_on(run.path, config.steps, listener, stop)
+        else:
+            _, finished = runs.start(config, listener, stop)
+        if not finished:
+            return False
+    return True
+
+
+def train_at_once(configs: Sequence[TrainConfig], jobs: int, listener: Listener, stop: Callable[[], bool]) -> bool:
+    """So many at a time, each a process of its own on its own share of the cores, its output beside its directory."""
+    waiting = [config for config in configs if not _finished(config)]
+    running: dict[subprocess.Popen[bytes], tuple[TrainConfig, set[int]]] = {}
+    free = list(_shares(jobs))
+    try:
+        while (waiting or running) and not stop():
+            while waiting and free:
+                config, cores = waiting.pop(0), free.pop(0)
+                listener.message(f"{config.out}: begins")
+                running[_start(config, cores)] = (config, cores)
+            time.sleep(0.2)
+            for process in [process for process in running if process.poll() is not None]:
+                config, cores = running.pop(process)
+                free.append(cores)
+                if process.returncode:
+                    raise UsageError(f"runs: training of {config.out} failed; see {_log(config)}")
+                listener.message(f"{config.out}: done")
+    finally:
+        for process in running:
+            process.terminate()  # a run saves itself before it ends
+        for process in running:
+            process.wait()
+    return not (waiting or running)
+
+
+def require_same(run: RunDirectory, wanted: TrainConfig) -> None:
+    """A run with other seeds or settings must not pass for this one. Any engine will do."""
+    found, asked = flatten(run.config()), flatten(wanted)
+    for name, value in asked.items():
+        if name not in (*MAY_CHANGE, "engine") and found[name] != value:
+            raise UsageError(f"runs: {str(run.path)!r} is a run with {name} = {found[name]!r}, not {value!r}")
+
+
+def _finished(config: TrainConfig) -> bool:
+    run = RunDirectory(Path(str(config.out)))
+    if not run.config_file.exists():
+        return False
+    require_same(run, config)
+    done = max(checkpoint.steps(run.checkpoints), default=-1)
+    return done >= config.iterations * config.steps_per_iteration and run.summary.exists()
+
+
+def _start(config: TrainConfig, cores: set[int]) -> subprocess.Popen[bytes]:
+    path = Path(str(config.out))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if (path / "config.json").exists():
+        arguments = ["resume", str(path), "--steps", str(config.steps)]
+    else:
+        named = {"agent": config.agent, "preset": config.preset, "steps": config.steps, "out": path}
+        named |= {"seeds": config.seeds, "seed": config.seed, "delay": config.delay}
+        arguments = ["train", config.env, *(str(word) for name, v in named.items() for word in (f"--{name}", v))]
+    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")}
+    with open(_log(config), "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "self_imitation", *arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches us alone; we pass it on
+        )
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(process.pid, cores)
+    return process
+
+
+def _log(config: TrainConfig) -> str:
+    return f"{config.out}.log"
+
+
+def _shares(jobs: int) -> list[set[int]]:
+    """The cores, dealt out; with more jobs than cores, some share one."""
+    own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(devices.cores()))
+    return [set(own[i::jobs]) or {own[i % len(own)]} for i in range(jobs)]
+
+
+def write_curves(path: Path, drawn: Sequence[Curve]) -> None:
+    """Step by agent and seed; returns with the four digits that a mean over some episodes carries."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["env", "agent", "step", *(f"seed_{seed}" for seed in drawn[0].seeds)])
+        for curve in drawn:
+            for step, returns in zip(curve.steps, curve.returns, strict=True):
+                writer.writerow([curve.env, curve.label, step, *(f"{value:.4g}" for value in returns)])
+
+
+def write_table(path: Path, lines: Sequence[Any]) -> None:
+    """A row for each of these dataclasses."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in dataclasses.fields(lines[0])])
+        for line in lines:
+            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in dataclasses.astuple(line)])
+
+
+def command(figure: str, settings: Any) -> str:
+    """What makes these results: the settings that are not the default ones are named."""
+    default = dataclasses.asdict(type(settings)())
+    changed = {k: v for k, v in dataclasses.asdict(settings).items() if v != default[k]}
+    return " ".join([f"sil reproduce {figure}", *(f"--{name} {value}" for name, value in changed.items())])
+
+
+def write_page(path: Path, text: str) -> None:
+    files.write_atomically(path, text)
