@@ -78,3 +78,24 @@ def test_preset_page_states_the_settings_that_hold():
     differing = {k for k in settings["paper"] if settings["paper"][k] != settings["authors"][k]} - {"preset"}
     named = {name.replace("-", "_") for name in re.findall(r"`([\w.-]+)`", page)}
     assert differing <= named
+
+
+def test_the_environment_of_the_page_can_be_trained(tmp_path, monkeypatch, capsys):
+    """The page's own module, in the working directory, under the id that the page gives."""
+    from self_imitation.cli.main import main
+
+    module = code_of("docs/environments.md")[0]
+    (tmp_path / "my_package.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--seeds", "1", "--envs", "4", "--rollout", "32", "--steps", "2000", "--log-every", "500"]
+    flags += ["--ppo.minibatches", "4", "--ppo.epochs", "2", "--sil.batch", "32", "--sil.capacity", "500"]
+    assert main(["train", "gym:my_package:MyEnv-v0", "--agent", "ppo+sil", *flags]) == 0
+    assert "environments by gymnasium, in runs/gym-my-package-MyEnv-v0_ppo+sil_" in capsys.readouterr().out
+
+
+def test_the_search_space_of_the_page_is_that_of_the_catalogue():
+    from self_imitation.environments import catalogue
+
+    page = (ROOT / "docs/environments.md").read_text()
+    for name, values in list(catalogue.find("mujoco:Hopper").search.items())[:2]:
+        assert f"'{name}': {values}" in page
