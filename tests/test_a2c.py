@@ -221,7 +221,7 @@ def test_several_updates_with_the_shipped_optimiser_equal_numpy():
     rng = np.random.default_rng(0)
     steps, environments = 3, 2
     config = A2CConfig(discount=0.9, entropy_weight=0.05, value_weight=0.5)
-    optimiser = optimisation.create(OptimiserConfig(learning_rate=0.1))
+    optimiser = optimisation.create(OptimiserConfig(learning_rate=0.1), gradient_steps=1)
     logits, value = rng.normal(size=(4, 2)).astype(np.float32), rng.normal(size=4).astype(np.float32)
     params = {"logits": jnp.asarray(logits), "value": jnp.asarray(value)}
     learner = Learner(params, optimiser.init(params))

@@ -132,6 +132,13 @@ def test_a_setting_that_the_agent_would_not_read_is_refused():
     refuse_unread(override(defaults, {"a2c.discount": 0.5}), defaults)
 
 
+def test_a_setting_that_adam_does_not_read_is_refused():
+    defaults = resolve("key-door-treasure", "authors", {"agent": "ppo"})
+    with pytest.raises(UsageError, match=r"optimiser.decay: 0.5 is not allowed; Adam does not read it"):
+        refuse_unread(override(defaults, {"optimiser.decay": 0.5}), defaults)
+    refuse_unread(override(defaults, {"optimiser.decay": 0.5, "optimiser.kind": "rmsprop"}), defaults)
+
+
 def test_config_survives_json():
     config = validate(resolve("key-door-treasure", "paper", {"out": "x", "sil.room": 7, "network.hidden": (3, 4)}))
     assert from_json(json.loads(json.dumps(to_json(config))), "here") == config

@@ -350,7 +350,6 @@ def test_a_fault_in_a_process_of_its_own_is_one_sentence_too(name, message, tmp_
     sentence = one_line(err, 1, status)
     assert f"{message}, at step {2 * FAULT_STEP}; training stopped" in sentence
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [0, 10]
-    # Fails at present: `AsyncVectorEnv.close` raises what its workers raised, so that some of them are never ended.
     assert multiprocessing.active_children() == [], "none is left behind"
 
 

@@ -1,18 +1,22 @@
 """The optimisers by hand and against NumPy."""
 
+import dataclasses
+
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from self_imitation import optimisation
-from self_imitation.config import OptimiserConfig
+from self_imitation import agents, algorithm, optimisation
+from self_imitation.config import OptimiserConfig, resolve
 from self_imitation.types import Learner
 
 
-def after(config, *gradients, start=2.0):
+def after(config, *gradients, start=2.0, gradient_steps=1):
     """One weight after steps with these gradients."""
-    optimiser = optimisation.create(config)
+    optimiser = optimisation.create(config, gradient_steps)
     params = {"weight": jnp.array([start])}
     learner = Learner(params, optimiser.init(params))
     for gradient in gradients:
@@ -40,6 +44,35 @@ def test_adam_by_hand():
     first = 2.0 - 0.1 * 0.3 / 0.31
     mean, square = (0.9 * 0.03 + 0.01) / 0.19, (0.999 * 9e-5 + 1e-5) / 0.001999
     assert after(config, 0.3, 0.1) == pytest.approx(first - 0.1 * mean / (np.sqrt(square) + 0.01), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_a_linear_schedule_falls_to_nothing_at_the_end_of_the_run(kind):
+    """Of four steps, the second one is made with three quarters of the step size, and a fifth one would be none."""
+    config = OptimiserConfig(kind, learning_rate=0.1, schedule="linear")
+    steady = dataclasses.replace(config, schedule="constant")
+    before = 0.0
+    for done, share in enumerate((1.0, 0.75, 0.5, 0.25, 0.0)):
+        gradients = [0.3] * (done + 1)
+        step = after(steady, *gradients) - after(steady, *gradients[:-1])
+        now = after(config, *gradients, gradient_steps=4) - 2.0
+        assert now - before == pytest.approx(share * step, abs=1e-6)
+        before = now
+
+
+@pytest.mark.parametrize("agent", ["a2c", "a2c+sil", "ppo", "ppo+sil"])
+def test_a_linear_schedule_knows_how_many_gradient_steps_a_run_takes(agent):
+    small = {"agent": agent, "envs": 2, "rollout": 50, "steps": 400, "optimiser.schedule": "linear"}
+    config = resolve("key-door-treasure", "paper", {**small, "sil.start_after": 10, "sil.batch": 16, "ppo.epochs": 2})
+    built = agents.build(config)
+    state = agents.begin(built, agents.initial_params(config, built, 0), jnp.int32(0))
+    for _ in range(config.iterations):
+        state, _, _ = jax.jit(algorithm.iteration, static_argnums=0)(built, state)
+    counts = {int(leaf) for leaf in jax.tree.leaves(state.learner.optimiser_state) if leaf.dtype == jnp.int32}
+    on_policy = 4 * 2 * 32 if "ppo" in agent else 4
+    assert counts == {on_policy + {"a2c+sil": 4 * 4, "ppo+sil": 4 * 10}.get(agent, 0)}
+    moved = optimisation.descend(built.optimiser, state.learner, jax.tree.map(jnp.ones_like, state.learner.params))
+    assert eqx.tree_equal(moved.params, state.learner.params), "nothing is left of the step size"
 
 
 class RMSProp:
@@ -77,7 +110,7 @@ def test_several_steps_equal_numpy(kind, twin, others, scale):
     shapes = {"a": (3, 2), "b": (4,)}
     params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
     twins = {name: twin(config, shape) for name, shape in shapes.items()}
-    optimiser = optimisation.create(config)
+    optimiser = optimisation.create(config, gradient_steps=1)
     start = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     learner = Learner(start, optimiser.init(start))
     for _ in range(6):

@@ -223,7 +223,6 @@ def test_a_fault_while_it_is_played_is_one_sentence_that_names_the_environment(
         raise ConnectionError("the game server is away")
 
     monkeypatch.setattr(host_probes.Drawn, name, fail)
-    # Fails at present: `evaluation._one_on_host` lets it through as it is, with a traceback.
     status, _, err = told(capsys, "play", drawn.path, "--out", tmp_path / "x.mp4")
     assert status == 1
     assert err.startswith(f"sil: environment {DRAWN}: it raised ConnectionError: the game server is away")

@@ -31,7 +31,7 @@ def build(config: TrainConfig, environment: Environment | None = None) -> Agent:
         spec=spec,
         environment=environment,
         actor_critic=Network.__call__,
-        optimiser=optimisation.create(config.optimiser),
+        optimiser=optimisation.create(config.optimiser, _gradient_steps(config, parts)),
         environments=config.envs,
         rollout=config.rollout,
         improvement=_improvement(config, parts[0]),
@@ -39,6 +39,12 @@ def build(config: TrainConfig, environment: Environment | None = None) -> Agent:
         exploration=CountBonus(spec, config.exp) if "exp" in parts else None,
         normaliser=_normaliser(config, spec, parts[0]),
     )
+
+
+def _gradient_steps(config: TrainConfig, parts: tuple[str, ...]) -> int:
+    """Of one seed, in the whole run."""
+    on_policy = config.ppo.epochs * config.ppo.minibatches if parts[0] == "ppo" else 1
+    return config.iterations * (on_policy + (config.sil.updates if "sil" in parts else 0))
 
 
 def _improvement(config: TrainConfig, base: str) -> Improvement:

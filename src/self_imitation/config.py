@@ -37,7 +37,9 @@ class OptimiserConfig:
     kind: Literal["rmsprop", "adam"] = "rmsprop"
     """RMSProp for A2C, Adam for PPO (authors' code)."""
     learning_rate: float = 7e-4
-    """Constant step size (paper: 7e-4 for A2C+SIL; for PPO+SIL the best of a list)."""
+    """Step size, at first (paper: 7e-4 for A2C+SIL; for PPO+SIL the best of a list)."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """The step size stays, or falls to 0 in a straight line by the end of the run (OpenAI's baselines, for MuJoCo)."""
     decay: float = 0.99
     """RMSProp: decay of the running mean of squared gradients (authors' code)."""
     epsilon: float = 1e-5

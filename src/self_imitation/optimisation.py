@@ -7,12 +7,18 @@ from self_imitation.config import OptimiserConfig
 from self_imitation.types import Learner, Params
 
 
-def create(config: OptimiserConfig) -> optax.GradientTransformation:
-    """A clip by global norm, then Adam, or RMSProp with epsilon inside the root and a mean square that starts at 1."""
+def create(config: OptimiserConfig, gradient_steps: int) -> optax.GradientTransformation:
+    """A clip by global norm, then Adam, or RMSProp with epsilon inside the root and a mean square that starts at 1.
+
+    `gradient_steps`: of the whole run, over which a linear schedule falls.
+    """
+    size: optax.ScalarOrSchedule = config.learning_rate
+    if config.schedule == "linear":
+        size = optax.linear_schedule(config.learning_rate, 0.0, gradient_steps)
     if config.kind == "adam":
-        step = optax.adam(config.learning_rate, eps=config.epsilon)
+        step = optax.adam(size, eps=config.epsilon)
     else:
-        step = optax.rmsprop(config.learning_rate, config.decay, config.epsilon, initial_scale=1.0, eps_in_sqrt=True)
+        step = optax.rmsprop(size, config.decay, config.epsilon, initial_scale=1.0, eps_in_sqrt=True)
     return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), step)
 
 

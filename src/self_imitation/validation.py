@@ -61,6 +61,7 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "network.shared": _TRUTH,
     "optimiser.kind": _one_of("rmsprop", "adam"),
     "optimiser.learning_rate": _real(0, above=True),
+    "optimiser.schedule": _one_of("constant", "linear"),
     "optimiser.decay": _real(0, 1),
     "optimiser.epsilon": _real(0, above=True),
     "optimiser.max_gradient_norm": _real(0, above=True),
@@ -130,3 +131,6 @@ def refuse_unread(config: TrainConfig, defaults: TrainConfig) -> None:
         part = name.partition(".")[0]
         if part in PARTS and part not in parts and value != before[name]:
             raise bad_value(name, value, f"agent {config.agent!r} has no part {part!r} that would read it")
+    decay = config.optimiser.decay
+    if config.optimiser.kind == "adam" and decay != defaults.optimiser.decay:
+        raise bad_value("optimiser.decay", decay, "Adam does not read it; allowed: with optimiser.kind = rmsprop")

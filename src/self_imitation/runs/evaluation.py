@@ -1,8 +1,7 @@
 """How well policies do, in fresh episodes, acting as they do in training (sampled) or greedily."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from self_imitation import collection, devices
+from self_imitation import collection
 from self_imitation.algorithm import Agent, seeing
 from self_imitation.config import TrainConfig, override
 from self_imitation.environments import catalogue, maze
@@ -21,14 +20,8 @@ from self_imitation.types import ActorCritic, Distribution, Params, Rollout
 if TYPE_CHECKING:
     from self_imitation.environments.host.spaces import Spaces
 
-COPIES = 16
-"""Environments in which one seed's episodes are played, each its share of them, however long they take."""
-STRETCH = 100
-"""Steps between two looks at whether all have ended."""
 MAZE_SPEED = 25 / 3
 """Steps of a maze to be shown in a second; other environments say how fast they are."""
-FRAMES_PER_SECOND = 30.0
-"""No more are drawn: some environments make over a hundred steps a second, and to draw one may take long."""
 
 
 class Episode(NamedTuple):
@@ -85,7 +78,9 @@ def returns_of_seeds(
 ) -> tuple[np.ndarray, np.ndarray]:
     """[seeds, episodes] of returns and of lengths."""
     if agent.environment is None:
-        return _on_host(config, agent, policies, episodes, greedy, key)
+        from self_imitation.runs import host_evaluation
+
+        return host_evaluation.returns_of_seeds(config, agent, policies, episodes, greedy, key)
     keys = jax.random.split(jax.random.key(key), config.seeds)
     returns, lengths = jax.jit(jax.vmap(partial(_episode_returns, agent, episodes, greedy)))(policies, keys)
     return np.asarray(returns), np.asarray(lengths)
@@ -94,7 +89,9 @@ def returns_of_seeds(
 def one_episode(config: TrainConfig, agent: Agent, policy: Policies, greedy: bool, key: int) -> Episode:
     """With pictures."""
     if agent.environment is None:
-        return _one_on_host(config, agent, policy, greedy, key)
+        from self_imitation.runs import host_evaluation
+
+        return host_evaluation.one_episode(config, agent, policy, greedy, key)
     play = jax.jit(partial(_play_episodes, agent, 1, greedy))
     rollout = play(policy, jax.random.key(key))
     last = int(np.argmax(rollout.ended[:, 0]))
@@ -123,109 +120,6 @@ def _episode_returns(
         jnp.take_along_axis(rollout.episode_return, end, axis=0)[0],
         jnp.take_along_axis(rollout.episode_length, end, axis=0)[0],
     )
-
-
-def _on_host(
-    config: TrainConfig, agent: Agent, policies: Policies, episodes: int, greedy: bool, key: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Each copy of the environment plays a share of the episodes that is fixed beforehand: to take those that end first
-    would favour short ones.
-    """
-    from self_imitation.environments.host import engines
-    from self_imitation.environments.host.vectors import named
-    from self_imitation.host_collection import HostCollector, Part
-
-    seeds, copies = config.seeds, min(episodes, COPIES)
-    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), copies)])
-    spaces = engines.inspect(config)
-    numbers = np.random.SeedSequence((key, 1)).generate_state(seeds * copies) >> 1
-    vector = engines.make_vector(config, spaces, numbers.tolist(), devices.cores())
-    collector = HostCollector([Part(slice(0, copies), vector)], agent.spec, seeds, STRETCH, delay=1)
-    returns, lengths = np.zeros((2, seeds, copies, shares.max()))
-    played = np.zeros((seeds, copies), int)
-    choose = jax.jit(jax.vmap(partial(act, agent, greedy)))
-    keys, done = _keys(key, seeds), 0
-    try:
-        with named(config.env):
-            collector.begin(numbers.reshape(seeds, copies))
-        while (played < shares).any():
-            with named(config.env):
-                rollout = collector.collect(lambda *step: np.asarray(choose(policies, step[-1], next(keys))), done)
-            done += STRETCH * copies
-            for time, seed, copy in np.argwhere(rollout.ended):
-                if played[seed, copy] < shares[copy]:
-                    returns[seed, copy, played[seed, copy]] = rollout.episode_return[time, seed, copy]
-                    lengths[seed, copy, played[seed, copy]] = rollout.episode_length[time, seed, copy]
-                    played[seed, copy] += 1
-    finally:
-        collector.close()
-    counted = np.arange(shares.max()) < shares[:, None]
-    return returns[:, counted], lengths[:, counted]
-
-
-def _keys(key: int, seeds: int) -> Iterator[PRNGKeyArray]:
-    """One for each seed, again and again."""
-    split = jax.jit(lambda chain: jax.random.split(chain, seeds + 1))
-    chain = jax.random.key(key)
-    while True:
-        many = split(chain)
-        chain = many[0]
-        yield many[1:]
-
-
-def _one_on_host(config: TrainConfig, agent: Agent, policy: Policies, greedy: bool, key: int) -> Episode:
-    from self_imitation.environments.host import engines
-
-    spaces = engines.inspect(config)
-    env = engines.make_one(config.env, render_mode=_render_mode(config))
-    choose, keys = jax.jit(partial(act, agent, greedy)), _keys(key, 1)
-    speed = float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
-    every = max(1, round(speed / FRAMES_PER_SECOND))
-    frames: dict[int, np.ndarray] = {}
-    seen: list[np.ndarray] = []
-    actions: list[np.ndarray] = []
-    rewards: list[float] = []
-    try:
-        observation, _ = env.reset(seed=key)
-        ended = False
-        while not ended:
-            if len(actions) % every == 0:
-                frames[len(actions)] = _picture(env, config.env)
-            seen.append(spaces.observation(np.asarray(observation)[None])[0])
-            action = spaces.action(np.asarray(choose(policy, seen[-1][None], next(keys)[0])))[0]
-            observation, reward, terminated, truncated, _ = env.step(action)
-            actions.append(action)
-            rewards.append(float(reward))
-            ended = terminated or truncated
-        frames[len(actions)] = _picture(env, config.env)
-        seen.append(spaces.observation(np.asarray(observation)[None])[0])
-    finally:
-        env.close()
-    return Episode(np.stack(seen), np.stack(actions), np.array(rewards), frames, speed)
-
-
-def _render_mode(config: TrainConfig) -> str:
-    from self_imitation.environments.host import engines
-
-    env = engines.make_one(config.env)
-    modes = env.metadata.get("render_modes") or []
-    env.close()
-    if "rgb_array" not in modes:
-        offered = ", ".join(map(str, modes)) or "none"
-        raise UsageError(f"env: {config.env!r} can't be drawn: it has no render mode 'rgb_array' (it has: {offered})")
-    return "rgb_array"
-
-
-def _picture(env: Any, name: str) -> np.ndarray:
-    try:
-        picture = np.asarray(env.render(), np.uint8)
-    except Exception as error:
-        lines = str(error).splitlines() or [""]
-        hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if name.startswith("mujoco:") else ""
-        raise UsageError(f"env: {name!r} can't be drawn; {type(error).__name__}: {lines[0]}{hint}") from error
-    if picture.ndim != 3 or picture.shape[-1] != 3:
-        raise UsageError(f"env: {name!r} can't be drawn: its picture has shape {picture.shape}, not height x width x 3")
-    return picture
 
 
 def with_engine_at_hand(config: TrainConfig) -> TrainConfig:

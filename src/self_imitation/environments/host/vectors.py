@@ -11,6 +11,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from self_imitation.environments.host.spaces import Spaces
 from self_imitation.errors import FaultyEnvironmentError
 
+PATIENCE = 5.0
+"""Seconds that environments in processes of their own have to finish a step and close."""
+
 
 class Arrival(NamedTuple):
     """What one action of each environment led to."""
@@ -43,7 +46,7 @@ class HostVector:
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         """Every environment at the start of an episode, each with random numbers of its own."""
-        with _told():
+        with told():
             observation, _ = self.env.reset(seed=list(seeds))
             return self._finite(self.spaces.observation(observation))
 
@@ -51,13 +54,13 @@ class HostVector:
         """Let them step; engines with threads or processes of their own do so while we do something else."""
         taken = self.spaces.action(action)
         if isinstance(self.env, AsyncVectorEnv):
-            with _told():
+            with told():
                 self.env.step_async(taken)
         else:
             self._waiting = taken
 
     def receive(self) -> Arrival:
-        with _told():
+        with told():
             raw, reward, terminated, truncated, info = self._step()
             observation = self.spaces.observation(raw)
             ended = terminated | truncated
@@ -73,9 +76,16 @@ class HostVector:
 
     def close(self) -> None:
         """Whatever it was about to say: nobody listens any more."""
+        apart = isinstance(self.env, AsyncVectorEnv)
         with contextlib.suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.env.close(**({"terminate": True} if isinstance(self.env, AsyncVectorEnv) else {}))
+            self.env.close(**({"timeout": PATIENCE} if apart else {}))
+        if apart:  # its own `close` stops half-way where a worker has failed
+            for process in self.env.processes:
+                process.terminate()
+            for process in self.env.processes:
+                process.join()
+            self.env.closed = True
 
     def _step(self) -> tuple:
         return self.env.step_wait() if isinstance(self.env, AsyncVectorEnv) else self.env.step(self._waiting)
@@ -96,7 +106,7 @@ class EnvPoolVector(HostVector):
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         """`seeds` are those that it was made with: it takes them nowhere else."""
-        with _told():
+        with told():
             return self._finite(self.spaces.observation(self.env.reset()[0]))
 
     def __init__(self, env: Any, spaces: Spaces):
@@ -106,7 +116,7 @@ class EnvPoolVector(HostVector):
 
     def send(self, action: np.ndarray) -> None:
         """With the numbers of the environments: to find them out by itself takes EnvPool longer than all the rest."""
-        with _told():
+        with told():
             taken = self.spaces.action(action).astype(self._dtype, copy=False)
             self.env.send({"action": taken, "env_id": self._numbers, "players": {"env_id": self._numbers}})
 
@@ -117,8 +127,8 @@ class EnvPoolVector(HostVector):
         return self.spaces.observation(self.env.reset(np.flatnonzero(ended).astype(np.int32))[0])
 
 
-class _told:  # noqa: N801 (reads as a statement)
-    """Whatever an environment raises, as an `FaultyEnvironmentError`."""
+class told:  # noqa: N801 (reads as a statement)
+    """Whatever an environment raises, as a `FaultyEnvironmentError`."""
 
     def __enter__(self) -> None: ...
 
