@@ -27,7 +27,7 @@ def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_
     assert (config.sil.min_imitated, config.sil.max_neg_log_prob, config.sil.keep) == (64, 5.0, "positive")
     assert (config.network.hidden, config.network.shared) == ((64, 64), False)
     assert config.time_limit == "terminal"
-    assert dataclasses.astuple(config.optimiser) == ("rmsprop", 7e-4, 0.99, 1e-5, 0.5)
+    assert dataclasses.astuple(config.optimiser) == ("rmsprop", 7e-4, "constant", 0.99, 1e-5, 0.5)
 
 
 def test_paper_preset_is_its_equations_and_its_commented_table():
