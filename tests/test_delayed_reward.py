@@ -125,7 +125,7 @@ def test_payments_of_many_environments_run_on_over_rollouts(data):
 def counting(delay, steps=5):
     config = override(resolve("gym:host_probes:Counter-v0", "authors"), {"engine": "gymnasium"})
     spaces = engines.inspect(config)
-    vector = engines.make_vector(config, spaces, [0, 1], 1)
+    vector = engines.make_vector(config, spaces, [0, 1])
     collector = HostCollector([Part(slice(0, 2), vector)], spaces.spec, 1, steps, delay)
     collector.begin(np.array([[0, 1]]))
     return collector
@@ -153,7 +153,7 @@ def test_a_reward_that_is_not_finite_is_told_when_it_is_earned_not_when_it_is_pa
 
     config = override(resolve("gym:host_probes:InfiniteReward-v0", "authors"), {"engine": "gymnasium"})
     spaces = engines.inspect(config)
-    vector = engines.make_vector(config, spaces, [0, 1], 1)
+    vector = engines.make_vector(config, spaces, [0, 1])
     collector = HostCollector([Part(slice(0, 2), vector)], spaces.spec, 1, 4, delay=20)
     collector.begin(np.array([[0, 1]]))
     collector.collect(lambda *step: np.zeros((1, 2), np.int32), 0)

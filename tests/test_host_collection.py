@@ -279,7 +279,7 @@ def as_learnt(name, raw):
 def test_every_kind_of_observation_arrives_unchanged(name, mode):
     """Each of the steps has its own: none is overwritten by what the environment shows later."""
     env = probe(f"Sights{name}")
-    vector = engines.make_vector(config_of(env), engines.inspect(config_of(env)), [3, 4], 1)
+    vector = engines.make_vector(config_of(env), engines.inspect(config_of(env)), [3, 4])
     if mode != vector.mode:
         vector = sync_vector(env, 2, mode)
     collector = HostCollector([Part(slice(0, 2), vector)], vector.spaces.spec, 1, 5, 1)
@@ -394,7 +394,7 @@ def test_the_same_rollout_as_on_the_device():
 
 def pool(env, count):
     config = config_of(env, "envpool")
-    return engines.make_vector(config, engines.inspect(config), list(range(count)), 1)
+    return engines.make_vector(config, engines.inspect(config), list(range(count)))
 
 
 def balancing(part, time, observation):

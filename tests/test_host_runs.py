@@ -10,7 +10,6 @@ import warnings
 from pathlib import Path
 
 import gymnasium
-import jax
 import numpy as np
 import pytest
 from helpers import assert_same_checkpoint, rows
@@ -36,7 +35,16 @@ from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.validation import validate
 
-A2C = {"agent": "a2c", "seeds": 1, "envs": 2, "rollout": 5, "network.hidden": (8,), "steps": 40, "log_every": 20}
+A2C = {
+    "lanes": 1,
+    "agent": "a2c",
+    "seeds": 1,
+    "envs": 2,
+    "rollout": 5,
+    "network.hidden": (8,),
+    "steps": 40,
+    "log_every": 20,
+}
 SIL = {"sil.batch": 32, "sil.capacity": 500, "sil.start_after": 20, "sil.updates": 2}
 PPO = {**A2C, "agent": "ppo", "seeds": 2, "rollout": 32, "ppo.minibatches": 2, "ppo.epochs": 2, "steps": 640}
 PPO |= {"log_every": 320}
@@ -176,36 +184,14 @@ def test_same_seed_twice_is_the_same_and_a_seed_does_not_mind_its_neighbours(tmp
     assert one.metrics()[-1]["return_mean"] != one.metrics()[-2]["return_mean"]
 
 
-def programs(monkeypatch, tmp_path, lanes, env="gym:CartPole-v1", **settings):
-    monkeypatch.setattr(devices, "for_lanes", lambda _: jax.local_devices(backend="cpu")[:1] * lanes)
+def program_of(tmp_path, env="gym:CartPole-v1", **settings):
     config = validate(resolve(env, "authors", {**A2C, "out": str(tmp_path / "x"), **settings}))
     return HostProgram(override(config, {"engine": config.engine.replace("auto", "gymnasium")}))
 
 
-def test_lanes_share_nothing_and_change_nothing(monkeypatch, tmp_path):
-    """Three seeds in one lane or in two, each a thread of its own."""
-    found = []
-    for lanes in (1, 2):
-        program = programs(monkeypatch, tmp_path, lanes, seeds=3)
-        assert program.lanes == [[slice(0, 3)], [slice(0, 2), slice(2, 3)]][lanes - 1]
-        progress = program.begin()
-        program.compile(progress)
-        progress = program.advance(program.advance(progress, 2), 3)
-        tally, params = program.tally(progress), program.whole(progress).state.learner.params
-        found.append((jax.device_get(params), program.latest, tally.episodes, program.environments()["latest"]))
-        assert tally.iterations.tolist() == [5, 5, 5]
-        assert program.tally(program.clear_tally(progress)).iterations.tolist() == [0, 0, 0]
-        program.close()
-    assert found[0][1] == found[1][1]
-    np.testing.assert_array_equal(found[0][2], found[1][2])
-    np.testing.assert_array_equal(found[0][3], found[1][3])
-    for one, other in zip(*(jax.tree.leaves(params) for params, *_ in found), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_a_fault_in_a_later_iteration_of_a_stretch_names_its_step(monkeypatch, tmp_path):
+def test_a_fault_in_a_later_iteration_of_a_stretch_names_its_step(tmp_path):
     """Step 8 of two environments, in the second of four iterations that were asked for at once."""
-    program = programs(monkeypatch, tmp_path, 1, env=probe("Raises"))
+    program = program_of(tmp_path, env=probe("Raises"))
     progress = program.begin()
     program.compile(progress)
     with pytest.raises(FaultyEnvironmentError, match=f"the ball left the field, at step {2 * FAULT_STEP}$"):
@@ -213,36 +199,52 @@ def test_a_fault_in_a_later_iteration_of_a_stretch_names_its_step(monkeypatch, t
     program.close()
 
 
-def test_environments_come_in_halves_where_that_fills_a_wait(monkeypatch, tmp_path):
-    def columns(engine, envs, lanes):
-        return programs(monkeypatch, tmp_path, lanes, engine=engine, envs=envs, seeds=2)._columns()
+@pytest.mark.parametrize(
+    ("engine", "envs", "cores", "columns"),
+    [
+        ("gymnasium", 5, 2, [slice(0, 5)]),
+        ("envpool", 5, 2, [slice(0, 2), slice(2, 5)]),
+        ("envpool", 1, 2, [slice(0, 1)]),
+        ("envpool", 5, 1, [slice(0, 5)]),
+    ],
+)
+def test_environments_come_in_halves_where_that_fills_a_wait(monkeypatch, tmp_path, engine, envs, cores, columns):
+    monkeypatch.setattr(devices, "cores", lambda: cores)
+    program = program_of(tmp_path, engine=engine, envs=envs, seeds=2)
+    program.begin()
+    assert [part.columns for part in program.collector.parts] == columns
+    program.close()
 
-    assert columns("gymnasium", 5, 1) == [slice(0, 5)]
-    assert columns("envpool", 5, 1) == [slice(0, 2), slice(2, 5)]
-    assert columns("envpool", 1, 1) == [slice(0, 1)]
-    assert columns("envpool", 5, 2) == [slice(0, 5)]
-    assert host_program._slices(7, 3) == [slice(0, 2), slice(2, 5), slice(5, 7)]
-    assert host_program._slices(2, 4) == [slice(0, 1), slice(1, 2)]
+
+def test_things_are_shared_out_evenly():
+    assert host_program.share_out(7, 3) == [slice(0, 2), slice(2, 5), slice(5, 7)]
+    assert host_program.share_out(2, 4) == [slice(0, 1), slice(1, 2)]
 
 
-def test_no_two_steps_or_halves_share_their_chance(monkeypatch, tmp_path):
-    program = programs(monkeypatch, tmp_path, 1, seeds=2)
-    (lane,) = program.begin()
-    lane, keys = program._next_keys(lane)
+def test_no_two_steps_or_halves_share_their_chance(tmp_path):
+    program = program_of(tmp_path, seeds=2)
+    progress, keys = program._next_keys(program.begin())
     assert keys.shape[:2] == (5, 2)
-    act = program._actor(lane, np.asarray(keys))
+    act = program._actor(progress, np.asarray(keys))
     seen = np.zeros((2, 40, 4), np.float32)
     chosen = {(part, time): act(part, time, seen) for part in (0, 1) for time in range(5)}
     np.testing.assert_array_equal(chosen[1, 3], act(1, 3, seen))
     drawn = [row.tobytes() for actions in chosen.values() for row in actions]
     assert len(set(drawn)) == len(drawn) == 20, "halves, steps and seeds"
-    _, later = program._next_keys(lane)
+    _, later = program._next_keys(progress)
     assert not (np.asarray(later)[:, None] == np.asarray(keys)[None]).all(-1).any(), "nor do two rollouts"
     program.close()
 
 
 def test_ppo_learns_to_balance(tmp_path):
-    settings = {"agent": "ppo", "seeds": 2, "steps": 40_000, "network.hidden": (64, 64), "log_every": 10_000}
+    settings = {
+        "lanes": 1,
+        "agent": "ppo",
+        "seeds": 2,
+        "steps": 40_000,
+        "network.hidden": (64, 64),
+        "log_every": 10_000,
+    }
     config = validate(resolve("gym:CartPole-v1", "authors", {**settings, "out": str(tmp_path / "run")}))
     run, _ = start(config, Silent())
     first, last = run.metrics()[:2], run.metrics()[-2:]

@@ -41,7 +41,7 @@ def config_of(task, engine="gymnasium"):
 
 def make(task, seeds, engine="gymnasium"):
     config = config_of(task, engine)
-    vector = engines.make_vector(config, engines.inspect(config), seeds, 1)
+    vector = engines.make_vector(config, engines.inspect(config), seeds)
     vector.reset(seeds)
     return vector
 
@@ -131,7 +131,7 @@ def test_without_what_the_reward_looks_back_at_the_first_reward_is_another(task,
 )
 def test_only_environments_of_which_nothing_is_left_out_have_snapshots(env, engine, saved):
     config = override(resolve(env, "authors"), {"engine": engine})
-    vector = engines.make_vector(config, engines.inspect(config), [1], 1)
+    vector = engines.make_vector(config, engines.inspect(config), [1])
     assert snapshots.possible(vector) == saved
 
 
@@ -145,6 +145,7 @@ def test_an_unknown_wrapper_rules_snapshots_out():
 
 
 SETTINGS = {
+    "lanes": 1,
     "agent": "ppo+sil",
     "engine": "gymnasium",
     "seeds": 2,
@@ -230,7 +231,7 @@ def test_a_collector_goes_on_where_another_was_saved():
     def collector(seeds):
         config = config_of("Hopper")
         spaces = engines.inspect(config)
-        vector = engines.make_vector(config, spaces, seeds.reshape(-1).tolist(), 1)
+        vector = engines.make_vector(config, spaces, seeds.reshape(-1).tolist())
         made = HostCollector([Part(slice(0, 3), vector)], spaces.spec, 2, 40, delay=7)
         made.begin(seeds)
         made.collect(lambda part, time, seen: choices[time], 0)
@@ -248,9 +249,11 @@ def test_a_collector_goes_on_where_another_was_saved():
 
 
 def test_kills_at_random_moments_change_nothing(tmp_path):
-    """SIGKILL while training, logging or saving, with delayed rewards; each time resumed; the same in the end."""
+    """SIGKILL while training, logging or saving, with delayed rewards, in two lanes; each time resumed; the same in
+    the end.
+    """
     steps = 64 * 45
-    flags = as_flags({**SETTINGS, "delay": 20, "steps": steps, "checkpoint_seconds": 0, "log_every": 320})
+    flags = as_flags({**SETTINGS, "lanes": 2, "delay": 20, "steps": steps, "checkpoint_seconds": 0, "log_every": 320})
     code, output = finish(sil("train", "mujoco:Hopper", *flags, "--out", tmp_path / "whole"))
     assert code == 0, output
     moments, killed, seen = random.Random(3), tmp_path / "killed", set()
@@ -293,9 +296,10 @@ def test_with_envpool_fresh_episodes_begin_and_finished_ones_stay(tmp_path):
     for name in ("observation", "action", "returns", "size", "head"):
         kept = np.asarray(getattr(state.memory, name))
         np.testing.assert_array_equal(kept, saved[f"state.memory.{name}"], err_msg=name)
-    begun = np.concatenate([collector.observation for collector in training.program._collectors])
+    collector = training.program.collector
+    begun = collector.observation
     np.testing.assert_allclose(begun[..., 0], 1.25, atol=0.0051, err_msg="the height at which every episode begins")
-    assert not any(collector.episode_length.any() for collector in training.program._collectors)
+    assert not collector.episode_length.any()
     training.program.close()
     assert go_on(run.path, None, Silent())[1]
     assert [int(row["step"]) for row in rows(run.path)] == [640, 640, 1280, 1280, 1920, 1920]
@@ -307,7 +311,7 @@ def test_resumed_environments_do_not_see_their_start_again(tmp_path):
     for step in (0, 128):
         program = HostProgram(small(tmp_path, envs=2, engine="envpool"))
         program._open(step)
-        seen += [row for collector in program._collectors for row in collector.observation.reshape(-1, 11)]
+        seen += list(program.collector.observation.reshape(-1, 11))
         program.close()
     assert len(np.unique(np.stack(seen), axis=0)) == len(seen) == 2 * 2 * 2
 

@@ -169,6 +169,9 @@ class TrainConfig:
     engine: Engine = "auto"
     """What runs an environment on the host: envpool (fast, an extra), gymnasium, or processes (Gymnasium, one process
     for each environment: for slow ones). auto: envpool for mujoco: tasks if it is installed, else gymnasium."""
+    lanes: int | None = None
+    """Processes among which the seeds are shared out, where the environment is on the host and the networks on the CPU.
+    None: one for each core. 1: all in the one process, for a debugger."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where networks run. auto: on the CPU if they are small and the environment is on the host, where to ask a GPU
     for each action takes longer than to work it out; else on the GPU if there is one."""

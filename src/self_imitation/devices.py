@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import jax
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
-MOST_LANES = 4
-"""Beyond so many, the threads would wait for each other's turns of Python rather than for environments."""
 SMALL_LAYER = 256
 """Up to this width a layer is so little work that sharing it between threads costs more than it brings."""
 
@@ -28,8 +26,8 @@ def prepare(config: TrainConfig) -> None:
         _add_flag(DETERMINISTIC)
     if _on_cpu(config):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    if max(config.network.hidden) <= SMALL_LAYER:
-        count = _lanes(config) if _on_host(config) else host_devices(config.seeds, cores())
+    if _small(config):
+        count = 1 if _on_host(config) else host_devices(config.seeds, cores())
         _add_flag("--xla_cpu_multi_thread_eigen=false")
         _add_flag(f"--xla_force_host_platform_device_count={count}")
         os.environ.setdefault("PJRT_NPROC", str(count))
@@ -48,12 +46,41 @@ def _jax_runs() -> bool:
 
 def cores() -> int:
     """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(_own_cores())
 
 
-def for_lanes(config: TrainConfig) -> "list[jax.Device]":
-    """Devices among which the seeds of a run with environments on the host are shared out."""
-    return available(config)[: _lanes(config)]
+def shares(count: int) -> list[set[int]]:
+    """These cores, dealt out; where there are more shares than cores, some have one in common."""
+    own = sorted(_own_cores())
+    return [set(own[i::count]) or {own[i % len(own)]} for i in range(count)]
+
+
+def keep_to(share: set[int]) -> None:
+    """This process, to these cores: a thread that wakes another one up on its own core is served sooner."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, share)
+
+
+def _own_cores() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def lanes(config: TrainConfig, known_everywhere: bool) -> int:
+    """Processes among which the seeds of a run with environments on the host are shared out. One, where a lane would
+    get in another's way: on a GPU, or where an engine or large networks use all cores anyway.
+
+    `known_everywhere`: whether another process can make the environment too.
+    """
+    if config.lanes == 1 or config.seeds == 1:
+        return 1
+    if config.lanes is not None:
+        if not _on_cpu(config) and available(config)[0].platform != "cpu":
+            raise bad_value("lanes", config.lanes, "a GPU serves one process; allowed: 1, or with device = cpu")
+        if not known_everywhere:
+            raise bad_value("lanes", config.lanes, f"only this process knows {config.env!r}; allowed: 1")
+        return min(config.seeds, config.lanes)
+    alone = config.engine == "processes" or not _on_cpu(config) or not _small(config) or not known_everywhere
+    return 1 if alone else min(config.seeds, cores())
 
 
 def available(config: TrainConfig) -> "list[jax.Device]":
@@ -67,18 +94,16 @@ def available(config: TrainConfig) -> "list[jax.Device]":
     return jax.local_devices(backend="cpu" if _on_cpu(config) else None)
 
 
-def _lanes(config: TrainConfig) -> int:
-    """One for each core: environments and policies of different lanes keep each other's waits filled."""
-    return min(config.seeds, cores(), MOST_LANES)
-
-
 def _on_host(config: TrainConfig) -> bool:
     return catalogue.find(config.env).host_id is not None
 
 
 def _on_cpu(config: TrainConfig) -> bool:
-    small = max(config.network.hidden) <= SMALL_LAYER
-    return config.device == "cpu" or (config.device == "auto" and _on_host(config) and small)
+    return config.device == "cpu" or (config.device == "auto" and _on_host(config) and _small(config))
+
+
+def _small(config: TrainConfig) -> bool:
+    return max(config.network.hidden) <= SMALL_LAYER
 
 
 def host_devices(seeds: int, cores: int) -> int:

@@ -51,6 +51,7 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "rollout": _whole(1, 65_536),
     "delay": _whole(1, 10**6),
     "engine": _one_of("auto", "envpool", "gymnasium", "processes"),
+    "lanes": _or_none(_whole(1, 4096)),
     "device": _one_of("auto", "cpu", "gpu"),
     "time_limit": _one_of("bootstrap", "terminal"),
     "log_every": _whole(1, 10**15),
@@ -115,7 +116,7 @@ def validate(config: TrainConfig) -> TrainConfig:
         steps = f"{config.envs} envs x {config.rollout} steps"  # the normalised advantage of one sample is always 0
         raise bad_value("ppo.minibatches", config.ppo.minibatches, f"at most one for every two steps of {steps}")
     if entry.host_id is None:
-        for name, usual in (("delay", 1), ("engine", "auto")):
+        for name, usual in (("delay", 1), ("engine", "auto"), ("lanes", None)):
             if getattr(config, name) != usual:
                 raise bad_value(name, getattr(config, name), f"{entry.name} runs on the device; allowed: {usual}")
     if config.seed + config.seeds > 2**32:

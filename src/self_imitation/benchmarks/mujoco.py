@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from self_imitation import devices
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments.host import engines
 from self_imitation.runs import program
@@ -50,7 +49,7 @@ def measure() -> dict[str, Any]:
 def _environments_alone(settings: TrainConfig, copies: int, steps: int = 1000) -> float:
     """The engine by itself with all cores: the same actions again and again, nothing learnt, nothing kept."""
     spaces = engines.inspect(settings)
-    vector = engines.make_vector(settings, spaces, list(range(copies)), devices.cores())
+    vector = engines.make_vector(settings, spaces, list(range(copies)))
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, copies, *spaces.spec.action_shape)).astype(np.float32)
     vector.reset(list(range(copies)))
     raw = [spaces.action(action) for action in actions]

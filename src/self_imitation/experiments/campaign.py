@@ -39,7 +39,7 @@ def train_at_once(configs: Sequence[TrainConfig], jobs: int, listener: Listener,
     """So many at a time, each a process of its own on its own share of the cores, its output beside its directory."""
     waiting = [config for config in configs if not _finished(config)]
     running: dict[subprocess.Popen[bytes], tuple[TrainConfig, set[int]]] = {}
-    free = list(_shares(jobs))
+    free = devices.shares(jobs)
     try:
         while (waiting or running) and not stop():
             while waiting and free:
@@ -103,12 +103,6 @@ def _start(config: TrainConfig, cores: set[int]) -> subprocess.Popen[bytes]:
 
 def _log(config: TrainConfig) -> str:
     return f"{config.out}.log"
-
-
-def _shares(jobs: int) -> list[set[int]]:
-    """The cores, dealt out; with more jobs than cores, some share one."""
-    own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(devices.cores()))
-    return [set(own[i::jobs]) or {own[i % len(own)]} for i in range(jobs)]
 
 
 def write_curves(path: Path, drawn: Sequence[Curve]) -> None:

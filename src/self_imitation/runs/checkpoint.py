@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -22,6 +20,7 @@ from jaxtyping import PyTree
 
 from self_imitation.errors import UsageError
 from self_imitation.runs import files
+from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.config_file import VERSION
 from self_imitation.runs.tally import Progress
 
@@ -52,7 +51,7 @@ def save(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        arrays = _to_arrays(progress)
+        arrays = to_arrays(progress)
         arrays |= {ENVIRONMENTS + name: np.ascontiguousarray(array) for name, array in environments.items()}
         policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
         rest = {name: array for name, array in arrays.items() if name not in policy}
@@ -116,7 +115,7 @@ def load_state(path: Path, meta: dict[str, Any], like: Progress) -> tuple[Progre
     """The whole state, as NumPy arrays in the structure of `like`; and what was saved of environments on the host."""
     arrays = {**_read(path, POLICY, meta), **_read(path, STATE, meta)}
     environments = {name: array for name, array in arrays.items() if name.startswith(ENVIRONMENTS)}
-    progress = _from_arrays({name: array for name, array in arrays.items() if name not in environments}, like, path)
+    progress = from_arrays({name: array for name, array in arrays.items() if name not in environments}, like, str(path))
     return progress, {name.removeprefix(ENVIRONMENTS): array for name, array in environments.items()}
 
 
@@ -125,41 +124,8 @@ def load_policy(path: Path, meta: dict[str, Any], like: Progress) -> tuple[PyTre
     arrays, found = _read(path, POLICY, meta), []
     for prefix, part in zip(POLICY_PREFIXES, (like.state.learner.params, like.state.scales), strict=True):
         own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        found.append(_from_arrays(own, part, path))
+        found.append(from_arrays(own, part, str(path)))
     return found[0], found[1]
-
-
-def _names(tree: PyTree) -> list[str]:
-    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
-
-
-def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
-    leaves = jax.tree.leaves(tree)
-    plain = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
-    arrays = jax.device_get(plain)
-    return {name: np.ascontiguousarray(array) for name, array in zip(_names(tree), arrays, strict=True)}
-
-
-def _from_arrays(arrays: dict[str, np.ndarray], like: PyTree, path: Path) -> PyTree:
-    leaves, structure = jax.tree.flatten(like)
-    names = _names(like)
-    if difference := sorted(set(names) ^ set(arrays)):
-        raise UsageError(f"checkpoint: {str(path)!r} belongs to another kind of run; differs in {difference[0]!r}")
-    found = []
-    for name, leaf in zip(names, leaves, strict=True):
-        array: Any = arrays[name]
-        if _is_key(leaf):
-            array = jax.random.wrap_key_data(jnp.asarray(array))
-        if array.shape != leaf.shape or array.dtype != leaf.dtype:
-            have, want = f"{array.dtype}{list(array.shape)}", f"{leaf.dtype}{list(leaf.shape)}"
-            raise UsageError(f"checkpoint: {str(path)!r} belongs to another kind of run; {name} is {have}, not {want}")
-        found.append(array)
-    return jax.tree.unflatten(structure, found)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from self_imitation import devices
 from self_imitation.algorithm import Agent
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
@@ -35,7 +34,7 @@ def returns_of_seeds(
     shares = np.array([len(part) for part in np.array_split(np.arange(episodes), copies)])
     spaces = engines.inspect(config)
     numbers = np.random.SeedSequence((key, 1)).generate_state(seeds * copies) >> 1
-    vector = engines.make_vector(config, spaces, numbers.tolist(), devices.cores())
+    vector = engines.make_vector(config, spaces, numbers.tolist())
     collector = HostCollector([Part(slice(0, copies), vector)], agent.spec, seeds, STRETCH, delay=1)
     returns, lengths = np.zeros((2, seeds, copies, shares.max()))
     played = np.zeros((seeds, copies), int)

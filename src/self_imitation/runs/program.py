@@ -64,9 +64,12 @@ class Program(Protocol):
 def create(config: TrainConfig) -> Program:
     if catalogue.find(config.env).host_id is None:
         return DeviceProgram(config)
+    from self_imitation.environments.host import engines
     from self_imitation.runs.host_program import HostProgram
+    from self_imitation.runs.lanes import Lanes
 
-    return HostProgram(config)
+    lanes = devices.lanes(config, engines.known_everywhere(config.env))
+    return HostProgram(config) if lanes == 1 else Lanes(config, lanes)
 
 
 class Shapes:

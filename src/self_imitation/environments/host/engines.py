@@ -3,6 +3,7 @@
 import importlib.util
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import warnings
@@ -11,8 +12,10 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from self_imitation import devices
 from self_imitation.config import Engine, NetworkConfig, TrainConfig, override
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import spaces
@@ -66,11 +69,15 @@ def inspect(config: TrainConfig) -> Spaces:
         env.close()
 
 
-def make_vector(config: TrainConfig, spaces: Spaces, seeds: Sequence[int], threads: int) -> HostVector:
+def make_vector(config: TrainConfig, spaces: Spaces, seeds: Sequence[int]) -> HostVector:
     """As many copies as there are seeds, one for each copy's random numbers."""
     if config.engine == "envpool":
         pool = _envpool().make(
-            _host_id(config.env), env_type="gymnasium", num_envs=len(seeds), seed=list(seeds), num_threads=threads
+            _host_id(config.env),
+            env_type="gymnasium",
+            num_envs=len(seeds),
+            seed=list(seeds),
+            num_threads=devices.cores(),
         )
         return EnvPoolVector(pool, spaces)
     if config.engine == "processes":
@@ -81,6 +88,20 @@ def make_vector(config: TrainConfig, spaces: Spaces, seeds: Sequence[int], threa
         makers = [partial(make_one, config.env)] * len(seeds)
         vector = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
     return HostVector(vector, spaces)
+
+
+def registration(env: str) -> EnvSpec | None:
+    """What another process must be told to know this environment; None: it will find it by itself."""
+    host_id = _host_id(env)
+    return None if ":" in host_id else registry.get(host_id)
+
+
+def known_everywhere(env: str) -> bool:
+    """Whether another process can make it too: not where it is part of the script that runs."""
+    try:
+        return b"__main__" not in pickle.dumps(registration(env))
+    except Exception:
+        return False
 
 
 def _make_apart(env: str) -> gymnasium.Env[Any, Any]:
