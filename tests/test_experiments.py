@@ -42,7 +42,8 @@ def finished_runs(tmp_path):
 
 def test_the_mujoco_figure_compares_both_agents_on_three_tasks_plain_and_delayed(tmp_path):
     cases = {(c.env, c.agent, c.delay) for c in mujoco.configs(mujoco.Settings(), tmp_path)}
-    assert len(cases) == 12
+    assert len(cases) == 13
+    assert ("mujoco:HalfCheetah", "ppo", 1) in cases, "to see how good PPO is"
     for task in ("Hopper", "Walker2d", "Swimmer"):
         for agent in ("ppo", "ppo+sil"):
             assert {(f"mujoco:{task}", agent, 1), (f"mujoco:{task}", agent, 20)} <= cases
@@ -52,7 +53,7 @@ def test_the_mujoco_figure_compares_both_agents_on_three_tasks_plain_and_delayed
 
 def test_the_report_takes_each_seeds_last_hundred_episodes_at_the_end(finished_runs, tmp_path):
     lines = mujoco.report(SETTINGS, finished_runs, tmp_path / "report", "a machine")
-    assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(12)]
+    assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(13)]
     assert all(line.final_low >= line.final_mean - 1 and line.final_high <= line.final_mean + 1 for line in lines)
     with open(tmp_path / "report" / "contrasts.csv") as file:
         rows = {(row["task"], row["what"]): float(row["mean"]) for row in csv.DictReader(file)}

@@ -69,7 +69,8 @@ _MUJOCO_PRESETS: Mapping[str, Mapping[str, object]] = {
     "paper": {"time_limit": "bootstrap"},
 }
 _MUJOCO_BASES: Mapping[str, Mapping[str, object]] = {
-    "ppo": {"envs": 1, "rollout": 2048, "ppo.epochs": 10, "ppo.minibatches": 32},
+    # OpenAI's baselines, for these tasks. Deviation: the authors' script keeps the step size constant.
+    "ppo": {"envs": 1, "rollout": 2048, "ppo.epochs": 10, "ppo.minibatches": 32, "optimiser.schedule": "linear"},
 }
 _MUJOCO_SEARCH: Mapping[str, tuple[float, ...]] = {
     "optimiser.learning_rate": (3e-4, 1e-4, 5e-5, 3e-5),
