@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from learning import NoImprovement, begin, learnt, probe_config, shown, trainer
-from probes import ChosenReward, ConstantReward, ObservedReward, OnlyTruncates, RandomStart, TwoSteps
+from probes import ChosenNumber, ChosenReward, ConstantReward, ObservedReward, OnlyTruncates, RandomStart, TwoSteps
 
 from self_imitation import agents, algorithm, collection
 from self_imitation.config import resolve
-from self_imitation.distributions import Categorical
-from self_imitation.types import Learner
+from self_imitation.distributions import Categorical, DiagonalGaussian
+from self_imitation.types import Continuous, Learner, Spec
 
 # Acting.
 
@@ -290,3 +290,22 @@ def test_the_time_limit_setting_reaches_the_on_policy_returns():
     for time_limit in ("bootstrap", "terminal"):
         agent = agents.build(probe_config(time_limit=time_limit), environment=OnlyTruncates(2))
         assert agent.improvement.bootstrap_time_limits == (time_limit == "bootstrap")
+
+
+def test_an_environment_gets_numbers_within_its_bounds_and_the_rollout_keeps_what_was_chosen():
+    class Bounded(ChosenNumber):
+        spec = Spec((1,), Continuous((-0.5,), (0.25,)), 1)
+
+        def step(self, state, action):
+            """Pays what it got."""
+            return dataclasses.replace(super().step(state, action), reward=action[0])
+
+    def wide(_, observation):
+        return DiagonalGaussian(jnp.zeros((len(observation), 1)), jnp.zeros(1)), jnp.zeros(len(observation))
+
+    environment = Bounded()
+    begun = collection.begin(environment, 64, jax.random.key(0))
+    _, rollout = collection.collect_on_device(environment, wide, None, begun, 4, jax.random.key(1))
+    assert rollout.action.min() < -1
+    assert rollout.action.max() > 1
+    np.testing.assert_allclose(rollout.reward, np.clip(rollout.action[..., 0], -0.5, 0.25))

@@ -76,6 +76,13 @@ def test_actions_in_a_column_are_refused():
         Categorical(jnp.zeros((3, 2))).log_prob(jnp.zeros((3, 1), jnp.int32))
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_actions_of_another_number_are_refused(count):
+    """Also the one that would broadcast."""
+    with pytest.raises((TypeCheckError, ValueError)):
+        Categorical(jnp.zeros((3, 2))).log_prob(jnp.zeros(count, jnp.int32))
+
+
 def test_a_forbidden_action_costs_no_nan():
     """A user may mask actions with logits of -inf: what is left is a distribution like any other, gradients too."""
     logits = jnp.array([[0.0, 0.0, -jnp.inf]])

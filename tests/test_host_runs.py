@@ -29,7 +29,7 @@ from self_imitation.cli.main import main
 from self_imitation.config import override, resolve
 from self_imitation.environments.host import engines
 from self_imitation.errors import FaultyEnvironmentError, UsageError
-from self_imitation.runs import checkpoint, host_program
+from self_imitation.runs import checkpoint, host_evaluation, host_program
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
@@ -300,6 +300,13 @@ def test_evaluate_by_the_command_line(pole, capfd, tmp_path):
     assert "(7 greedy episodes a seed)" in out
     figures = json.loads((tmp_path / "x.json").read_text())
     assert [len(seed["returns"]) for seed in figures["seeds"]] == [7, 7]
+
+
+def test_what_never_ends_is_not_evaluated_for_ever(tmp_path, monkeypatch):
+    run = trained(probe("Endless"), tmp_path / "run", steps=20)
+    monkeypatch.setattr(host_evaluation, "LONGEST", 500)
+    with pytest.raises(UsageError, match=r"Endless-v0' can't be evaluated: 500 steps did not end an episode"):
+        run.evaluate(3)
 
 
 def test_a_delayed_run_is_evaluated_by_whole_returns(tmp_path):

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from self_imitation.types import ActorCritic, Environment, Params, Rollout
+from self_imitation.types import Actions, ActorCritic, Continuous, Environment, Params, Rollout
 
 
 class Acting(eqx.Module):
@@ -39,7 +39,7 @@ def collect_on_device(
         key_action, key_reset = keys
         distribution, _ = actor_critic(params, acting.observation)
         action = distribution.sample(key_action)
-        step = jax.vmap(environment.step)(acting.environment, action)
+        step = jax.vmap(environment.step)(acting.environment, _within(environment.spec.actions, action))
         ended = step.terminated | step.truncated
         episode_return = acting.episode_return + step.reward
         episode_length = acting.episode_length + 1
@@ -60,6 +60,13 @@ def collect_on_device(
     keys = jax.random.split(key_actions, steps), jax.random.split(key_resets, steps)
     acting, columns = jax.lax.scan(act, acting, keys)
     return acting, Rollout(**columns, last_observation=acting.observation)
+
+
+def _within(actions: Actions, action: Shaped[Array, "N ..."]) -> Shaped[Array, "N ..."]:
+    """What the environment gets; the rollout keeps what the policy chose."""
+    if isinstance(actions, Continuous):
+        return jnp.clip(action, jnp.array(actions.low), jnp.array(actions.high))
+    return action
 
 
 def _where(condition: Bool[Array, " N"], yes: PyTree, no: PyTree) -> PyTree:

@@ -25,6 +25,7 @@ class Categorical(eqx.Module):
         return jnp.argmax(self.logits, axis=-1).astype(jnp.int32)
 
     def log_prob(self, action: Int[Array, " batch"]) -> Float[Array, " batch"]:
+        require_one_shape(action=action, chances=self.logits[..., 0])
         chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)
         return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(self.logits), 0.0), axis=-1)
 

@@ -20,6 +20,8 @@ COPIES = 16
 """Environments in which one seed's episodes are played, each its share of them, however long they take."""
 STRETCH = 100
 """Steps between two looks at whether all have ended."""
+LONGEST = 100_000
+"""Steps after which an episode is taken for one that never ends."""
 FRAMES_PER_SECOND = 30.0
 """No more are drawn: some environments make over a hundred steps a second, and to draw one may take long."""
 
@@ -47,6 +49,8 @@ def returns_of_seeds(
             with named(config.env):
                 rollout = collector.collect(lambda *step: np.asarray(choose(policies, step[-1], next(keys))), done)
             done += STRETCH * copies
+            if collector.episode_length.max() >= LONGEST:
+                raise UsageError(f"env: {config.env!r} can't be evaluated: {LONGEST:,} steps did not end an episode")
             for time, seed, copy in np.argwhere(rollout.ended):
                 if played[seed, copy] < shares[copy]:
                     returns[seed, copy, played[seed, copy]] = rollout.episode_return[time, seed, copy]
@@ -69,7 +73,6 @@ def _keys(key: int, seeds: int) -> Iterator[PRNGKeyArray]:
 
 
 def one_episode(config: TrainConfig, agent: Agent, policy: Policies, greedy: bool, key: int) -> Episode:
-
     spaces = engines.inspect(config)
     env = engines.make_one(config.env, render_mode=_render_mode(config))
     choose, keys = jax.jit(partial(act, agent, greedy)), _keys(key, 1)
