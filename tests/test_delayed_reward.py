@@ -171,7 +171,7 @@ def test_a_run_with_a_delay_learns_from_delayed_rewards_and_tells_whole_returns(
         return seen[-1]
 
     monkeypatch.setattr(HostCollector, "collect", noted)
-    settings = {"agent": "a2c+sil", "steps": 800, **SMALL, "delay": 7, "out": str(tmp_path / "run")}
+    settings = {"agent": "a2c+sil", "steps": 800, **SMALL, "lanes": 1, "delay": 7, "out": str(tmp_path / "run")}
     run, _ = start(validate(resolve("gym:CartPole-v1", "authors", settings)), Silent())
     ended = np.concatenate([rollout.terminated | rollout.truncated for rollout in seen])
     reward = np.concatenate([rollout.reward for rollout in seen])

@@ -407,8 +407,10 @@ def test_envpool_makes_no_transition_up(count):
     """Each one is a step of the cart's physics, or the end of it; after an end comes a first state."""
     vector = pool("gym:CartPole-v1", count)
     assert isinstance(vector, EnvPoolVector)
-    elapsed, step = [], vector._step
-    vector._step = lambda: elapsed.append((answer := step())[-1]["elapsed_step"].copy()) or answer
+    elapsed, step, place = [], vector._step, vector.env._state_keys.index("elapsed_step")
+    clocks, receive = [], vector.env._recv
+    vector.env._recv = lambda: clocks.append((answer := receive())[place].copy()) or answer
+    vector._step = lambda: (step(), elapsed.append(clocks[-1]))[0]  # what a reset receives is no step
     collector = HostCollector([Part(slice(0, count), vector)], vector.spaces.spec, 1, 40, 1)
     collector.begin(np.zeros((1, count), int))
     rollout = collector.collect(by_position, 0)

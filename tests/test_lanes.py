@@ -38,8 +38,9 @@ def config_of(tmp_path, env="gym:CartPole-v1", **settings):
 
 
 def children(pid):
-    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in listed.stdout.split()]
+    command = ["ps", "-o", "pid=,comm=", "--ppid", str(pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [int(line.split()[0]) for line in listed if line.split()[1] != "ps"]
 
 
 def alive(pid):
@@ -99,14 +100,14 @@ def test_a_run_in_lanes_repeats_itself_and_goes_on_where_it_stopped(tmp_path):
 
 
 def test_a_fault_in_a_lane_is_told_in_one_sentence_and_shows_where_it_was(tmp_path):
-    config = config_of(tmp_path, "gym:host_probes:Raises-v0", checkpoint_seconds=0.0)
+    config, before = config_of(tmp_path, "gym:host_probes:Raises-v0", checkpoint_seconds=0.0), children(os.getpid())
     with pytest.raises(FaultyEnvironmentError) as caught:
         start(config, Silent())
     message = str(caught.value)
     assert message.startswith("environment gym:host_probes:Raises-v0: it raised ZeroDivisionError: the ball left")
     assert "; training stopped, the checkpoint at step 10 is kept in " in message
     assert "host_probes.py" in str(caught.value.__cause__), "the traceback of the user's own code"
-    wait_until(lambda: not [pid for pid in children(os.getpid()) if alive(pid)])
+    assert children(os.getpid()) == before, "none is left behind"
 
 
 def test_an_environment_that_cannot_be_made_in_a_lane_is_refused_as_in_one(tmp_path):
