@@ -1,11 +1,13 @@
 """Seeds in processes of their own: the same numbers, and nothing left behind whatever ends first."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import gymnasium
 import host_probes
@@ -37,18 +39,23 @@ def config_of(tmp_path, env="gym:CartPole-v1", **settings):
     return engines.settle(validate(config))
 
 
+def living():
+    """The parent of every process."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
+            if state != "Z":
+                parents[int(stat.parent.name)] = int(parent)
+    return parents
+
+
 def children(pid):
-    command = ["ps", "-o", "pid=,comm=", "--ppid", str(pid)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    return [int(line.split()[0]) for line in listed if line.split()[1] != "ps"]
+    return sorted(child for child, parent in living().items() if parent == pid)
 
 
 def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    return pid in living()
 
 
 def wait_until(condition, seconds=30.0):
