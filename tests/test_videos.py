@@ -15,6 +15,7 @@ import self_imitation
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
 from self_imitation.report import animation
+from self_imitation.runs import host_evaluation
 from self_imitation.runs.evaluation import Episode
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
@@ -227,6 +228,15 @@ def test_a_fault_while_it_is_played_is_one_sentence_that_names_the_environment(
     assert status == 1
     assert err.startswith(f"sil: environment {DRAWN}: it raised ConnectionError: the game server is away")
     assert err.count("\n") == 1
+
+
+def test_an_episode_that_is_too_long_for_a_film_is_left(drawn, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(host_evaluation, "MOST_FRAMES", 1)
+    status, out, err = told(capsys, "play", drawn.path, "--out", tmp_path / "x.gif")
+    assert (status, err) == (0, "")
+    assert "; left before its end, which is too far away for a film\n" in out
+    assert "1 steps, return 1" in out, "of two"
+    assert len(durations_of(tmp_path / "x.gif")) == 2
 
 
 @pytest.mark.parametrize("name", ["x.avi", "x", "x.png"])

@@ -42,7 +42,8 @@ def to_text(episode: Episode) -> str:
     """Where the reward came from, step by step where there was any (the way through a maze is shown by `maze_text`)."""
     paid = [f"step {step:2d}: reward {reward:g}" for step, reward in enumerate(episode.rewards, start=1) if reward]
     shown = paid if len(paid) <= 10 else []
-    return "\n".join([*shown, f"{len(episode.rewards)} steps, return {episode.total:g}"])
+    end = "" if episode.ended else "; left before its end, which is too far away for a film"
+    return "\n".join([*shown, f"{len(episode.rewards)} steps, return {episode.total:g}{end}"])
 
 
 def maze_text(episode: Episode) -> str:

@@ -34,6 +34,8 @@ class Episode(NamedTuple):
     """Pictures, [height, width, 3] of uint8, by the number of steps made before; the last one shows how it ended."""
     steps_per_second: float
     """How fast it would be in life."""
+    ended: bool = True
+    """Not so where it took longer than a film can."""
 
     @property
     def total(self) -> float:

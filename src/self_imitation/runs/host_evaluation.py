@@ -24,6 +24,8 @@ LONGEST = 100_000
 """Steps after which an episode is taken for one that never ends."""
 FRAMES_PER_SECOND = 30.0
 """No more are drawn: some environments make over a hundred steps a second, and to draw one may take long."""
+MOST_FRAMES = 3000
+"""Of a film; an episode that goes on is left there. They are held in memory, up to a megabyte each."""
 
 
 def returns_of_seeds(
@@ -86,7 +88,7 @@ def one_episode(config: TrainConfig, agent: Agent, policy: Policies, greedy: boo
         with named(config.env), told():
             observation, _ = env.reset(seed=key)
         ended = False
-        while not ended:
+        while not ended and len(frames) < MOST_FRAMES:
             if len(actions) % every == 0:
                 frames[len(actions)] = _picture(env, config.env)
             seen.append(spaces.observation(np.asarray(observation)[None])[0])
@@ -100,11 +102,10 @@ def one_episode(config: TrainConfig, agent: Agent, policy: Policies, greedy: boo
         seen.append(spaces.observation(np.asarray(observation)[None])[0])
     finally:
         env.close()
-    return Episode(np.stack(seen), np.stack(actions), np.array(rewards), frames, speed)
+    return Episode(np.stack(seen), np.stack(actions), np.array(rewards), frames, speed, ended)
 
 
 def _render_mode(config: TrainConfig) -> str:
-
     env = engines.make_one(config.env)
     modes = env.metadata.get("render_modes") or []
     env.close()
