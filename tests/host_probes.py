@@ -5,6 +5,7 @@ known step, or not at all while the variable PROBES_ARE_SOUND is set.
 """
 
 import os
+import time
 from typing import Any
 
 import gymnasium
@@ -206,6 +207,32 @@ class Unsupported(Probe):
             setattr(self, kind, space)
 
 
+class Elsewhere(Probe):
+    """Shows what is not in its space."""
+
+    observation_space = spaces.Discrete(5)
+
+    def show(self) -> Any:
+        return 99
+
+
+class Chatty(Counter):
+    """Tells something else at each step, and something of another kind."""
+
+    def step(self, action: Any) -> Any:
+        *answer, _ = super().step(action)
+        return *answer, [{"path": np.arange(self.time)}, {"path": "far"}, {"path": None}, None][self.life % 4]
+
+
+class Sleeper(Counter):
+    """Falls asleep at its third step."""
+
+    def step(self, action: Any) -> Any:
+        if self.life == 2:
+            time.sleep(600)
+        return super().step(action)
+
+
 FAULT_STEP = 8
 """The step of a copy's life at which it fails. Episodes take 3 steps: it is the second step of the third one."""
 
@@ -274,6 +301,14 @@ class Faulty(Counter):
                 truncated = None
             case "FourAnswers":
                 return observation, reward, terminated, info
+            case "LeavesPython":
+                raise SystemExit(3)
+            case "RaisesTwoLines":
+                raise RuntimeError("no more lives\nsee the manual")
+            case "HugeReward":
+                reward = 1e300
+            case "Words":
+                observation = "hello"
         return observation, reward, terminated, truncated, info
 
 
@@ -288,6 +323,10 @@ FAULTS_WHILE_TRAINING = {
     "TerminatedIsOne": "its terminated was 1, not True or False",
     "TruncatedIsNone": "its truncated was None, not True or False",
     "FourAnswers": "its step gave (array(",
+    "LeavesPython": "it raised SystemExit: 3",
+    "RaisesTwoLines": "it raised RuntimeError: no more lives, at",
+    "HugeReward": "its reward was 1e+300",
+    "Words": "its observation was 'hello', not an array of numbers",
 }
 FAULTS_AT_RESET = {
     "RaisesAtReset": "it raised ConnectionError: the game server is away",
@@ -335,7 +374,7 @@ def _register(name: str, kind: type, limit: int | None = None, **arguments: Any)
 
 
 def register_all() -> None:
-    for kind in (Counter, Endless, ThreeSteps, Chain, Drawn, Bare):
+    for kind in (Counter, Endless, ThreeSteps, Chain, Drawn, Bare, Elsewhere, Chatty, Sleeper):
         _register(kind.__name__, kind)
     _register("Limited", Endless, limit=4)
     _register("LimitedAtItsEnd", ThreeSteps, limit=3)

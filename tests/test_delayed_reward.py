@@ -94,8 +94,8 @@ def test_a_delay_of_one_changes_nothing():
     assert Payments((2,), 1).pay_all(together, np.zeros((4, 2), bool)) is together
 
 
-@pytest.mark.parametrize("delay", [0, -3])
-def test_a_delay_below_one_is_refused(delay):
+@pytest.mark.parametrize("delay", [0, -3, 2.5, "a", None])
+def test_a_delay_that_is_no_whole_number_above_zero_is_refused(delay):
     with pytest.raises(ValueError, match=f"delay: {delay} is not allowed; allowed: a whole number of 1 or more"):
         DelayedReward(Scripted([1.0]), delay)
 

@@ -109,9 +109,11 @@ def test_counting_explores_a_frozen_lake(tmp_path, capfd):
     assert run.policy(0).act(np.array([3, 15, 0])).shape == (3,)
 
 
-@pytest.mark.parametrize("name", ["SightsHW", "SightsMultiDiscrete", "Bare"])
+@pytest.mark.parametrize("name", ["SightsHW", "SightsMultiDiscrete", "Bare", "Chatty"])
 def test_any_observations_can_be_learnt_from(name, tmp_path):
-    """`Bare` is as short as one can write an environment: what it does not have it need not have."""
+    """`Bare` is as short as one can write an environment: what it does not have it need not have. `Chatty` tells more
+    than anyone reads.
+    """
     run = trained(probe(name), tmp_path / "run", steps=20)
     assert run.metrics()[-1]["episodes"] >= 4
     if name == "SightsHW":
@@ -124,7 +126,9 @@ def test_images_get_the_network_for_images_unless_one_is_asked_for():
     asked = engines.settle(validate(resolve(probe("SightsHWC"), "authors", {"agent": "a2c", "network.hidden": (8,)})))
     assert asked.network.hidden == (8,)
     numbers = engines.settle(validate(resolve(probe("Counter"), "authors", {"agent": "a2c"})))
-    assert numbers.network == resolve(probe("Counter"), "authors").network
+    assert (numbers.network.hidden, numbers.network.shared) == ((64, 64), False)
+    usual = {"agent": "a2c", "network.hidden": (64, 64), "network.shared": False}
+    assert engines.settle(validate(resolve(probe("SightsHWC"), "authors", usual))).network.hidden == (64, 64)
     assert numbers.engine == "gymnasium"
 
 
@@ -355,7 +359,7 @@ def test_a_fault_in_a_process_of_its_own_is_one_sentence_too(name, message, tmp_
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         status, _, err = told(capfd, "train", probe(name), *flags)
-    assert not [warning for warning in said if "Worker" in str(warning.message)], "Gymnasium's own, with a traceback"
+    assert not [warning for warning in said if "ERROR" in str(warning.message)], "Gymnasium's own, with a traceback"
     sentence = one_line(err, 1, status)
     assert f"{message}, at step {2 * FAULT_STEP}; training stopped" in sentence
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [0, 10]
@@ -374,10 +378,29 @@ def test_a_fault_at_the_first_reset_stops_the_run_before_it_begins(name, tmp_pat
     sentence = one_line(err, 1, status)
     assert sentence.startswith(f"environment {env}: {FAULTS_AT_RESET[name]}")
     assert sentence.endswith(", at its first reset")
+    assert not path.exists(), "nothing was trained"
     if name == "RaisesAtReset":
         monkeypatch.setenv(SOUND, "1")
-        assert told(capfd, "resume", path)[0] == 0
+        assert told(capfd, "train", env, *as_flags({**A2C, "out": path}))[0] == 0
         assert [row["step"] for row in rows(path)] == ["20", "40"]
+
+
+def test_an_observation_that_is_not_in_its_space_is_a_fault(tmp_path, capfd):
+    status, _, err = told(capfd, "train", probe("Elsewhere"), *as_flags({**A2C, "out": tmp_path / "run"}))
+    assert "its observation was 99, which is not in Discrete(5), at its first reset" in one_line(err, 1, status)
+
+
+def test_processes_in_a_script_without_a_guard_are_refused_in_a_sentence(tmp_path):
+    settings = {"engine": "processes", "envs": 2, "network.hidden": (8,)}
+    code = f"import self_imitation\nself_imitation.train('gym:CartPole-v1', 'a2c', steps=20, settings={settings!r})\n"
+    (tmp_path / "script.py").write_text(code)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert (
+        "engine: 'processes' is not allowed; its processes did not start; a script must train under if __name__" in last
+    )
 
 
 @pytest.mark.parametrize(

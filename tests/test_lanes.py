@@ -28,6 +28,7 @@ from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.validation import validate
 
+TESTS = Path(__file__).parent
 SETTINGS = {"agent": "a2c+sil", "seeds": 3, "envs": 2, "rollout": 5, "network.hidden": (8,), "log_every": 20}
 SETTINGS |= {"sil.batch": 32, "sil.capacity": 500, "sil.start_after": 20, "sil.updates": 2, "steps": 100, "lanes": 2}
 
@@ -143,7 +144,7 @@ def test_when_a_lane_dies_the_run_says_so_and_keeps_its_checkpoint(running):
     code, output = finish(process)
     assert code == 1
     last = output.splitlines()[-1]
-    assert last.startswith("sil: environment gym:CartPole-v1: the process with seeds 2 to 2 ended by SIGKILL; training")
+    assert last.startswith("sil: environment gym:CartPole-v1: the process with seed 2 ended by SIGKILL; training")
     assert "Traceback" not in output
     assert checkpoint.steps(path / "checkpoints")
     wait_until(lambda: not alive(lanes[0]))
@@ -153,6 +154,17 @@ def test_when_the_run_is_killed_its_lanes_end(running):
     process, lanes, _ = running
     process.send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(alive, lanes)))
+
+
+def test_they_end_with_the_run_also_in_the_middle_of_a_step(tmp_path):
+    process = sil("train", "gym:host_probes:Sleeper-v0", *as_flags({**SETTINGS, "out": tmp_path / "run"}), cwd=TESTS)
+    process.stdout.readline()
+    wait_until(lambda: len(children(process.pid)) == 2)
+    lanes = children(process.pid)
+    time.sleep(8)  # by then they sleep, or else are about to
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(alive, lanes)), seconds=10)
 
 
 def test_ctrl_c_saves_and_ends_them_all(running):

@@ -23,11 +23,17 @@ Engine = Literal["auto", "envpool", "gymnasium", "processes"]
 class NetworkConfig:
     """The actor-critic's network."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[int, ...] | None = None
     """Units of each hidden layer (authors' code: 64 64; paper, commented grid-world table: 64); after the convolutions,
-    where observations are images (paper: 512)."""
-    shared: bool = False
-    """One body for policy and value; otherwise each has a network of its own, as in the authors' grid-world runs."""
+    where observations are images (paper: 512). None: 64 64, or for images 512."""
+    shared: bool | None = None
+    """One body for policy and value; otherwise each has a network of its own, as in the authors' grid-world runs. None:
+    one for images, otherwise two."""
+
+    def filled(self, images: bool) -> "NetworkConfig":
+        """With what None stands for."""
+        hidden = self.hidden if self.hidden is not None else (512,) if images else (64, 64)
+        return NetworkConfig(hidden, images if self.shared is None else self.shared)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,8 @@ class PPOConfig:
     epochs: int = 10
     """Passes over each rollout (paper, table of PPO+SIL hyperparameters)."""
     minibatches: int = 32
-    """Gradient steps of each pass: a rollout of 2048 in minibatches of 64 (paper, table of PPO+SIL hyperparameters)."""
+    """Gradient steps of each pass: a rollout of 2048 in minibatches of 64 (paper, table of PPO+SIL hyperparameters).
+    Steps that don't fill another minibatch sit the pass out, others each time."""
     clip: float = 0.2
     """How far the ratio of probabilities counts, up or down from 1 (authors' code)."""
     value_clip: float | None = 0.2

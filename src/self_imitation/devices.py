@@ -103,7 +103,7 @@ def _on_cpu(config: TrainConfig) -> bool:
 
 
 def _small(config: TrainConfig) -> bool:
-    return max(config.network.hidden) <= SMALL_LAYER
+    return max(config.network.hidden or (0,)) <= SMALL_LAYER
 
 
 def host_devices(seeds: int, cores: int) -> int:

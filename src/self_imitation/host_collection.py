@@ -117,7 +117,7 @@ class HostCollector:
 
         terminated, truncated, observation = arrived("terminated"), arrived("truncated"), arrived("observation")
         earned, successor, ended = arrived("reward"), arrived("successor"), terminated | truncated
-        if not all(np.isfinite(array).all() for array in (earned, observation, successor)):
+        if not all(_finite(array).all() for array in (earned, observation, successor)):
             raise FaultyEnvironmentError("it gave a number that is not finite")
         reward = self.payments.pay_all(earned, ended)
         episode_return, episode_length = self._follow(reward, ended)
@@ -200,11 +200,19 @@ def shapes(spec: Spec, shape: tuple[int, ...]) -> Columns:
     )
 
 
+def _finite(numbers: np.ndarray) -> np.ndarray:
+    """Also in the single precision that all is computed in."""
+    if numbers.dtype.kind != "f":
+        return np.broadcast_to(True, numbers.shape)
+    with np.errstate(over="ignore"):
+        return np.isfinite(numbers.astype(np.float32))
+
+
 def _first_fault(arrivals: list[Arrival], none: int) -> tuple[int, str]:
     """When a number that is not finite first came, and which; else the time `none`."""
     for time, arrival in enumerate(arrivals):
-        if not np.isfinite(arrival.reward).all():
-            return time, f"its reward was {arrival.reward[~np.isfinite(arrival.reward)][0]}"
+        if not _finite(arrival.reward).all():
+            return time, f"its reward was {arrival.reward[~_finite(arrival.reward)][0]}"
         for seen in (arrival.successor, arrival.observation):
             if not np.isfinite(seen).all():
                 place = np.argwhere(~np.isfinite(seen))[0]

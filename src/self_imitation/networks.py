@@ -103,6 +103,8 @@ class Network(eqx.Module):
     spec: Spec = eqx.field(static=True)
 
     def __init__(self, spec: Spec, config: NetworkConfig, generator: np.random.Generator):
+        config = config.filled(spec.observation_kind == "image")
+        assert config.hidden is not None
         self.policy_body = Body(spec, config.hidden, generator)
         self.value_body = None if config.shared else Body(spec, config.hidden, generator)
         self.policy_head = Linear(config.hidden[-1], distributions.outputs(spec.actions), POLICY_GAIN, generator)

@@ -35,7 +35,7 @@ class DelayedReward(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], delay: int):
         super().__init__(env)
-        if delay < 1:
+        if not isinstance(delay, int) or delay < 1:
             raise ValueError(f"delay: {delay} is not allowed; allowed: a whole number of 1 or more")
         self.payments = Payments((1,), delay)
 

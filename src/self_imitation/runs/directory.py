@@ -44,6 +44,9 @@ class RunDirectory:
             raise UsageError(f"run: {str(self.config_file)!r} is damaged; it is not readable JSON") from None
         return config_file.from_json(data, str(self.config_file))
 
+    def discard(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def write_config(self, config: TrainConfig) -> None:
         files.write_json(self.config_file, config_file.to_json(config))
 

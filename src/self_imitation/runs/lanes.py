@@ -11,6 +11,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -110,7 +111,7 @@ class _Remote:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", code],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # nothing is ever written: it ends when this process does
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": paths},
             start_new_session=True,  # a terminal's Ctrl-C is for this process to hear
@@ -142,7 +143,7 @@ class _Remote:
     def _how_it_ended(self) -> str:
         code, first, last = self._process.wait(), self.config.seed_numbers[0], self.config.seed_numbers[-1]
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        return f"the process with seeds {first} to {last} ended {how}"
+        return f"the process with {f'seed {first}' if first == last else f'seeds {first} to {last}'} ended {how}"
 
     def close(self) -> None:
         self._connection.close()
@@ -151,6 +152,8 @@ class _Remote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
 
 class _Lane:
@@ -199,6 +202,7 @@ class _Lane:
 
 def serve(descriptor: int) -> None:
     """A lane's process: answer what is asked, until nobody can ask any more."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(descriptor)
     lane: _Lane | None = None
     try:
@@ -216,6 +220,12 @@ def serve(descriptor: int) -> None:
     finally:
         if lane is not None:
             lane.program.close()
+
+
+def _end_with_parent() -> None:
+    """Also in the middle of a step that takes for ever."""
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -71,7 +71,12 @@ def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = la
     spec = agents.build(config).spec  # what can't be trained here is refused before anything is written
     step_bytes = math.prod(spec.observation_shape) * np.dtype(spec.observation_dtype).itemsize
     run = directory.create(config, step_bytes + 4 * math.prod(spec.action_shape))
-    return _go(run, run.config(), listener, stop)
+    try:
+        return _go(run, run.config(), listener, stop)
+    except Exception:
+        if not checkpoint.steps(run.checkpoints) and not metrics.read(run.path):
+            run.discard()  # nothing was trained: the same command will do once more
+        raise
 
 
 def resume(path: str | Path, steps: int | None = None, listener: Listener | None = None) -> "Run":

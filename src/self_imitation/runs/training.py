@@ -201,9 +201,10 @@ class Training:
         def load(path: Path, meta: dict[str, Any]) -> tuple[Any, Counters]:
             saved, environments = checkpoint.load_state(path, meta, like)
             progress, lost = self.program.restore(saved, environments, meta["step"])
-            if lost:
+            counters = Counters(**meta["counters"])
+            if lost and counters.iteration < self.config.iterations:
                 self.listener.message(lost)
-            return progress, Counters(**meta["counters"])
+            return progress, counters
 
         found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
         if found is None and metrics.read(self.run.path):

@@ -1,5 +1,6 @@
 """From an environment's name to its copies on the host, through the engine that is there and fits."""
 
+import dataclasses
 import importlib.util
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from self_imitation import devices
-from self_imitation.config import Engine, NetworkConfig, TrainConfig, override
+from self_imitation.config import Engine, TrainConfig, override
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import spaces
 from self_imitation.environments.host.guard import Guard
@@ -42,16 +43,14 @@ def choose(env: str, engine: Engine) -> Engine:
 
 
 def settle(config: TrainConfig) -> TrainConfig:
-    """The config with what depends on the environment itself: the engine that `auto` stands for here, and the Nature
-    network for images, where none was asked for.
+    """The config with what depends on the environment itself: the engine that `auto` stands for here, and the network
+    for its observations, where none was asked for.
     """
     if catalogue.find(config.env).host_id is None:
         return config
     config = override(config, {"engine": choose(config.env, config.engine)})
-    image = inspect(config).spec.observation_kind == "image"
-    if image and config.network == NetworkConfig():
-        config = override(config, {"network.hidden": (512,), "network.shared": True})
-    return config
+    network = config.network.filled(inspect(config).spec.observation_kind == "image")
+    return dataclasses.replace(config, network=network)
 
 
 def inspect(config: TrainConfig) -> Spaces:
@@ -81,9 +80,18 @@ def make_vector(config: TrainConfig, spaces: Spaces, seeds: Sequence[int]) -> Ho
         )
         return EnvPoolVector(pool, spaces)
     if config.engine == "processes":
-        warnings.filterwarnings("ignore", message=".*Worker-.*")  # it tells with a traceback what we tell in a sentence
+        # It tells with a traceback what we tell in a sentence.
+        warnings.filterwarnings(
+            "ignore", message=".*ERROR: (Received the following error|Traceback|Raising the last).*"
+        )
         apart = [partial(_make_apart, config.env)] * len(seeds)
-        vector: Any = AsyncVectorEnv(apart, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+        try:
+            vector: Any = AsyncVectorEnv(apart, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+        except (OSError, EOFError):
+            guard = 'if __name__ == "__main__":'
+            raise bad_value(
+                "engine", "processes", f"its processes did not start; a script must train under {guard}"
+            ) from None
     else:
         makers = [partial(make_one, config.env)] * len(seeds)
         vector = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -117,6 +125,8 @@ def make_one(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any
         sys.path.append(os.getcwd())
     host_id = _host_id(env)
     try:
+        if render_mode is not None:
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures need no screen, and pygame no search for one
         # Not every environment knows of render modes.
         asked: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         made = gymnasium.make(host_id, disable_env_checker=True, **asked)

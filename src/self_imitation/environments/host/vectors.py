@@ -144,8 +144,9 @@ class told:  # noqa: N801 (reads as a statement)
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, FaultyEnvironmentError):
-            raise FaultyEnvironmentError(f"it raised {type(error).__name__}: {error}".rstrip(": ")) from error
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, FaultyEnvironmentError):
+            first_line = (str(error).splitlines() or [""])[0]
+            raise FaultyEnvironmentError(f"it raised {type(error).__name__}: {first_line}".rstrip(": ")) from error
 
 
 class named:  # noqa: N801 (reads as a statement)
