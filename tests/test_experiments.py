@@ -44,6 +44,9 @@ def test_the_mujoco_figure_compares_both_agents_on_three_tasks_plain_and_delayed
     cases = {(c.env, c.agent, c.delay) for c in mujoco.configs(mujoco.Settings(), tmp_path)}
     assert len(cases) == 13
     assert ("mujoco:HalfCheetah", "ppo", 1) in cases, "to see how good PPO is"
+    discounts = [(c.env, c.ppo.discount) for c in mujoco.configs(mujoco.Settings(), tmp_path) if c.ppo.discount != 0.99]
+    assert discounts == [("mujoco:Swimmer", 0.999)]
+    assert len({c.out for c in mujoco.configs(mujoco.Settings(), tmp_path)}) == 14
     for task in ("Hopper", "Walker2d", "Swimmer"):
         for agent in ("ppo", "ppo+sil"):
             assert {(f"mujoco:{task}", agent, 1), (f"mujoco:{task}", agent, 20)} <= cases
@@ -53,7 +56,7 @@ def test_the_mujoco_figure_compares_both_agents_on_three_tasks_plain_and_delayed
 
 def test_the_report_takes_each_seeds_last_hundred_episodes_at_the_end(finished_runs, tmp_path):
     lines = mujoco.report(SETTINGS, finished_runs, tmp_path / "report", "a machine")
-    assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(13)]
+    assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(14)]
     assert all(line.final_low >= line.final_mean - 1 and line.final_high <= line.final_mean + 1 for line in lines)
     with open(tmp_path / "report" / "contrasts.csv") as file:
         rows = {(row["task"], row["what"]): float(row["mean"]) for row in csv.DictReader(file)}
@@ -64,6 +67,8 @@ def test_the_report_takes_each_seeds_last_hundred_episodes_at_the_end(finished_r
     assert "sil reproduce mujoco --steps 4096 --seeds 3" in page
     assert "up on Hopper, Walker2d, Swimmer; down on none" in page
     assert "Hopper is below it (1 against 2,316)" in page
+    assert "Swimmer with ppo.discount 0.999 reaches it (701 against 111)" in page
+    assert "| Swimmer | ppo with ppo.discount 0.999 | 701 (700 to 702) | 111 |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
 
 

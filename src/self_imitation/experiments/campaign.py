@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from self_imitation import devices
-from self_imitation.config import TrainConfig, flatten
+from self_imitation.config import TrainConfig, flatten, resolve
 from self_imitation.errors import UsageError
 from self_imitation.report.curves import Curve
 from self_imitation.runs import checkpoint, files
@@ -84,9 +84,7 @@ def _start(config: TrainConfig, cores: set[int]) -> subprocess.Popen[bytes]:
     if (path / "config.json").exists():
         arguments = ["resume", str(path), "--steps", str(config.steps)]
     else:
-        named = {"agent": config.agent, "preset": config.preset, "steps": config.steps, "out": path}
-        named |= {"seeds": config.seeds, "seed": config.seed, "delay": config.delay}
-        arguments = ["train", config.env, *(str(word) for name, v in named.items() for word in (f"--{name}", v))]
+        arguments = ["train", config.env, *_flags(config)]
     environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")}
     with open(_log(config), "ab") as log:
         process = subprocess.Popen(
@@ -99,6 +97,16 @@ def _start(config: TrainConfig, cores: set[int]) -> subprocess.Popen[bytes]:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, cores)
     return process
+
+
+def _flags(config: TrainConfig) -> list[str]:
+    """What makes `sil train` of the environment's name train just this."""
+    usual = flatten(resolve(config.env, config.preset, {"agent": config.agent}))
+    changed = {name: value for name, value in flatten(config).items() if name != "env" and value != usual[name]}
+    assert not any(isinstance(value, bool) for value in changed.values()), "a switch is spelt in another way"
+    named = {"agent": config.agent, "preset": config.preset, **changed}
+    words = [(name.replace("_", "-"), value if isinstance(value, tuple) else (value,)) for name, value in named.items()]
+    return [word for name, values in words for word in (f"--{name}", *map(str, values))]
 
 
 def _log(config: TrainConfig) -> str:
