@@ -101,6 +101,7 @@ def test_a_run_in_lanes_repeats_itself_and_goes_on_where_it_stopped(tmp_path):
     assert not reached_end
     code, output = finish(sil("resume", cut.path))
     assert code == 0, output
+    assert "Fatal" not in output, "nor do the lanes end badly"
     assert "dropped" not in output
     assert_same_checkpoint(whole.path, cut.path, 100)
     assert rows(whole.path) == rows(cut.path)
