@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import gymnasium
 import host_probes
 import imageio_ffmpeg
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 import self_imitation
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
+from self_imitation.environments.host import engines
 from self_imitation.report import animation
 from self_imitation.runs import host_evaluation
 from self_imitation.runs.evaluation import Episode
@@ -260,6 +262,15 @@ def draws(backend):
     environment = {**os.environ, "MUJOCO_GL": backend}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     return done.returncode == 0
+
+
+def test_the_camera_follows_the_body(monkeypatch):
+    asked = []
+    make = gymnasium.make
+    monkeypatch.setattr(gymnasium, "make", lambda *_, **settings: asked.append(settings) or make("CartPole-v1"))
+    engines.make_one("mujoco:Hopper", render_mode="rgb_array").close()
+    engines.make_one("mujoco:Hopper").close()
+    assert [settings.get("camera_name") for settings in asked] == ["track", None]
 
 
 def test_mujoco_can_be_drawn_where_there_is_a_way_to(tmp_path):

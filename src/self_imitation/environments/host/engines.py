@@ -129,6 +129,8 @@ def make_one(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures need no screen, and pygame no search for one
         # Not every environment knows of render modes.
         asked: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        if asked and env.startswith("mujoco:"):
+            asked["camera_name"] = "track"  # the usual one stays behind while the body runs away
         made = gymnasium.make(host_id, disable_env_checker=True, **asked)
     except gymnasium.error.DependencyNotInstalled as error:
         extra = "pip install 'self-imitation[mujoco]'" if env.startswith("mujoco:") else str(error)
