@@ -78,7 +78,9 @@ class Lanes:
 
     def close(self) -> None:
         for lane in self._lanes:
-            lane.close()
+            lane.hang_up()
+        for lane in self._lanes:
+            lane.wait_for_its_end()
 
     def _ask(self, what: str, arguments: Sequence[tuple] | None = None) -> list[Any]:
         """Every lane at once, each with arguments of its own. All answer, before the first fault of one is raised."""
@@ -145,8 +147,10 @@ class _Remote:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         return f"the process with {f'seed {first}' if first == last else f'seeds {first} to {last}'} ended {how}"
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
         self._connection.close()
+
+    def wait_for_its_end(self) -> None:
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
