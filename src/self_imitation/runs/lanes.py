@@ -1,7 +1,7 @@
 """Seeds shared out to processes: Python runs one thread at a time, but processes side by side.
 
-Each lane is a `HostProgram` of its own for some of the run's seeds, which keeps their progress. Lanes share nothing, so
-how many there are changes no seed's chance. They listen to this process alone, and end when it does.
+Each lane is a `HostProgram` of its own for some of the run's seeds, which keeps their progress. Lanes share nothing.
+They listen to this process alone, and end when it does.
 """
 
 import contextlib
