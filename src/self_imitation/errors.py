@@ -26,3 +26,8 @@ def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
 
 class FaultyEnvironmentError(RuntimeError):
     """An environment broke its contract or raised; the run stopped, its last good checkpoint is kept."""
+
+
+def first_line(error: BaseException) -> str:
+    """Of its message, which may have none."""
+    return next(iter(str(error).splitlines()), "")

@@ -12,7 +12,7 @@ from self_imitation.algorithm import Agent
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named, told
-from self_imitation.errors import UsageError
+from self_imitation.errors import UsageError, first_line
 from self_imitation.host_collection import HostCollector, Part
 from self_imitation.runs.evaluation import Episode, Policies, act
 
@@ -119,9 +119,8 @@ def _picture(env: Any, name: str) -> np.ndarray:
     try:
         picture = np.asarray(env.render(), np.uint8)
     except Exception as error:
-        lines = str(error).splitlines() or [""]
         hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if name.startswith("mujoco:") else ""
-        raise UsageError(f"env: {name!r} can't be drawn; {type(error).__name__}: {lines[0]}{hint}") from error
+        raise UsageError(f"env: {name!r} can't be drawn; {type(error).__name__}: {first_line(error)}{hint}") from error
     if picture.ndim != 3 or picture.shape[-1] != 3:
         raise UsageError(f"env: {name!r} can't be drawn: its picture has shape {picture.shape}, not height x width x 3")
     return picture

@@ -23,7 +23,7 @@ from self_imitation.environments.host import spaces
 from self_imitation.environments.host.guard import Guard
 from self_imitation.environments.host.spaces import Spaces
 from self_imitation.environments.host.vectors import EnvPoolVector, HostVector
-from self_imitation.errors import UsageError, bad_value
+from self_imitation.errors import UsageError, bad_value, first_line
 
 
 def choose(env: str, engine: Engine) -> Engine:
@@ -49,8 +49,10 @@ def settle(config: TrainConfig) -> TrainConfig:
     if catalogue.find(config.env).host_id is None:
         return config
     config = override(config, {"engine": choose(config.env, config.engine)})
-    network = config.network.filled(inspect(config).spec.observation_kind == "image")
-    return dataclasses.replace(config, network=network)
+    if None in (config.network.hidden, config.network.shared):  # else nothing depends on it: to make one may take long
+        network = config.network.filled(inspect(config).spec.observation_kind == "image")
+        config = dataclasses.replace(config, network=network)
+    return config
 
 
 def inspect(config: TrainConfig) -> Spaces:
@@ -136,10 +138,10 @@ def make_one(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any
         extra = "pip install 'self-imitation[mujoco]'" if env.startswith("mujoco:") else str(error)
         raise UsageError(f"env: {env!r} needs a package that is not installed: {extra}") from None
     except (gymnasium.error.Error, ImportError, ValueError) as error:
-        raise UsageError(f"env: {env!r} can't be made; {_first_line(error)}") from None
+        raise UsageError(f"env: {env!r} can't be made; {first_line(error) or type(error).__name__}") from None
     except Exception as error:
         raise UsageError(
-            f"env: {env!r} can't be made; it raised {type(error).__name__}: {_first_line(error)}"
+            f"env: {env!r} can't be made; it raised {type(error).__name__}: {first_line(error)}".rstrip(": ")
         ) from error
     return Guard(made)
 
@@ -160,8 +162,3 @@ def _envpool() -> Any:
     # EnvPool describes its spaces in more digits than Gymnasium's have; nothing is lost that matters.
     warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
     return envpool
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

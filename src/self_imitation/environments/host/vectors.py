@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from self_imitation.environments.host.spaces import Spaces
-from self_imitation.errors import FaultyEnvironmentError
+from self_imitation.errors import FaultyEnvironmentError, first_line
 
 PATIENCE = 5.0
 """Seconds that environments in processes of their own have to finish a step and close."""
@@ -145,8 +145,9 @@ class told:  # noqa: N801 (reads as a statement)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, Exception | SystemExit) and not isinstance(error, FaultyEnvironmentError):
-            first_line = (str(error).splitlines() or [""])[0]
-            raise FaultyEnvironmentError(f"it raised {type(error).__name__}: {first_line}".rstrip(": ")) from error
+            raise FaultyEnvironmentError(
+                f"it raised {type(error).__name__}: {first_line(error)}".rstrip(": ")
+            ) from error
 
 
 class named:  # noqa: N801 (reads as a statement)
