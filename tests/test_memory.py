@@ -195,7 +195,7 @@ def assert_same_bits(one, other) -> None:
 
 
 def without_recent(stored: Memory) -> tuple:
-    return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name != "recent")
+    return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name not in ("recent", "stack"))
 
 
 # Against the plain model

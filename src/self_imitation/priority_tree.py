@@ -77,11 +77,13 @@ def draw(
 def update(
     tree: PriorityTree, leaf: Int[Array, " batch"], weight: Float[Array, " batch"], where: Bool[Array, " batch"]
 ) -> PriorityTree:
-    """Set the weight of each leaf for which `where` holds. Equal leaves must come with equal weights."""
+    """Set the weight of each leaf for which `where` holds; with 0 it can't be drawn any more. Equal leaves must come
+    with equal weights.
+    """
     node = leaf + tree.first_leaf
     target = jnp.where(where, node, tree.sums.shape[0])  # out of range: dropped
     sums = tree.sums.at[target].set(weight, mode="drop")
-    minima = tree.minima.at[target].set(weight, mode="drop")
+    minima = tree.minima.at[target].set(jnp.where(weight > 0, weight, jnp.inf), mode="drop")
 
     def up(_: Int[Array, ""], climb: _Climb) -> _Climb:
         node = (climb.node - tree.top) // WIDTH
