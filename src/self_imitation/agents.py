@@ -1,6 +1,9 @@
 """From a configuration to an agent and the state that it begins in."""
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer, PyTree
 
@@ -30,7 +33,7 @@ def build(config: TrainConfig, environment: Environment | None = None) -> Agent:
     return Agent(
         spec=spec,
         environment=environment,
-        actor_critic=Network.__call__,
+        actor_critic=partial(Network.__call__, precision=jnp.dtype(config.precision)),
         optimiser=optimisation.create(config.optimiser, _gradient_steps(config, parts)),
         environments=config.envs,
         rollout=config.rollout,
@@ -73,25 +76,28 @@ def begin(agent: Agent, params: Params, seed: Integer[Array, ""]) -> State:
         acting = collection.begin(agent.environment, agent.environments, key_acting)
     memory = None
     if agent.imitation is not None:
-        memory = episodic_memory.create(rollout_shape(agent, params, acting), agent.imitation, _room(agent))
+        shape = rollout_shape(agent, params, acting)
+        memory = episodic_memory.create(shape, agent.imitation, _room(agent), agent.spec.stack)
     exploration = None if agent.exploration is None else agent.exploration.create()
     scales = None if agent.normaliser is None else agent.normaliser.create()
     return State(Learner(params, agent.optimiser.init(params)), scales, acting, memory, exploration, key)
 
 
 def _room(agent: Agent) -> int:
-    """Steps that the memory keeps of an unfinished episode: a whole one, or where nothing limits its length, as many
-    as make the environments together wait for no more than the memory holds.
+    """Steps that the memory keeps of an unfinished episode: a whole one, or where nothing limits its length or frames
+    would take too much room, as many as make the environments together wait for no more than the memory holds.
     """
     assert agent.imitation is not None
-    return agent.spec.max_episode_steps or max(1, agent.imitation.capacity // agent.environments)
+    share = max(1, agent.imitation.capacity // agent.environments)
+    longest = agent.spec.max_episode_steps or share
+    return longest if agent.spec.stack == 1 else min(longest, share)
 
 
 def rollout_shape(agent: Agent, params: Params, acting: PyTree) -> Rollout:
     """Shapes and types of the agent's rollouts, without acting."""
     if agent.environment is None:
         columns = host_collection.shapes(agent.spec, (agent.rollout, agent.environments))
-        return jax.eval_shape(host_collection.Columns.on_device, columns)
+        return jax.eval_shape(type(columns).on_device, columns)
     environment = agent.environment
     _, rollout = jax.eval_shape(
         lambda params, acting: collection.collect_on_device(

@@ -1,5 +1,6 @@
 """Algorithm 1, on one page: collect, explore, remember, improve, imitate."""
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -80,13 +81,18 @@ def iteration(agent: Agent, state: State) -> tuple[State, Rollout, Metrics]:
 
 def learn(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Metrics]:
     """All that follows on acting, wherever that took place."""
+    state, learned = learn_on_policy(agent, state, rollout)
+    state, copied = imitate(agent, state)  # M times
+    return state, {**learned, **copied}
+
+
+def learn_on_policy(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Metrics]:
     state = adjust(agent, state, rollout)  # the running normalisation, if the agent wants it
     state, bonus = explore(agent, state, rollout)  # novelty, if the agent wants it
     state = remember(agent, state, rollout)  # finished episodes, environment reward only
     state, learned = improve(agent, state, rollout, bonus)
-    state, copied = imitate(agent, state)  # M times
     novelty = {} if bonus is None else {"bonus": bonus.mean()}
-    return state, {**learned, **novelty, **copied}
+    return state, {**learned, **novelty}
 
 
 def collect(agent: Agent, state: State) -> tuple[State, Rollout]:
@@ -136,15 +142,17 @@ def improve(agent: Agent, state: State, rollout: Rollout, bonus: Float[Array, "T
     return eqx.tree_at(lambda s: (s.learner, s.key), state, (learner, key)), metrics
 
 
-def imitate(agent: Agent, state: State) -> tuple[State, Metrics]:
+def imitate(agent: Agent, state: State, updates: int | None = None) -> tuple[State, Metrics]:
+    """M updates, or another number of them."""
     if agent.imitation is None or state.memory is None:
         return state, {}
+    config = agent.imitation if updates is None else dataclasses.replace(agent.imitation, updates=updates)
     key, key_draw = jax.random.split(state.key)
     normalise = None
     if agent.normaliser is not None and state.scales is not None:
         normalise = partial(agent.normaliser.batch, state.scales)
     learner, memory, metrics = imitation.imitate(
-        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, agent.imitation, normalise
+        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, config, normalise
     )
     state = eqx.tree_at(lambda s: (s.learner, s.memory, s.key), state, (learner, memory, key))
     return state, {**metrics, "memory_size": memory.size.astype("float32")}

@@ -16,7 +16,7 @@ from self_imitation.environments import catalogue
 from self_imitation.errors import unknown_name
 
 Preset = Literal["authors", "paper"]
-Engine = Literal["auto", "envpool", "gymnasium", "processes"]
+Engine = Literal["auto", "envpool", "gymnasium", "processes", "ale"]
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,12 @@ class TrainConfig:
     """Steps in each environment per iteration; n of the n-step returns (paper, hyperparameter tables)."""
     delay: int = 1
     """Pay the sum of the rewards every this many steps and at the end (paper, section 5.6: 20). 1: as they come."""
+    rewards: Literal["raw", "sign"] = "raw"
+    """What is learnt from: the rewards, or their signs (paper, Atari); returns are reported as they are either way."""
     engine: Engine = "auto"
-    """What runs an environment on the host: envpool (fast, an extra), gymnasium, or processes (Gymnasium, one process
-    for each environment: for slow ones). auto: envpool for mujoco: tasks if it is installed, else gymnasium."""
+    """What runs an environment on the host: envpool (fast, an extra), gymnasium, processes (Gymnasium, one process for
+    each environment: for slow ones) or ale (for atari: games, and for them alone). auto: envpool for mujoco: tasks if
+    it is installed, else gymnasium."""
     lanes: int | None = None
     """Processes among which the seeds are shared out, where the environment is on the host and the networks on the CPU.
     None: one for each core. 1: all in the one process, for a debugger."""
@@ -190,6 +193,11 @@ class TrainConfig:
     """Seconds between two checkpoints; one more is written at the end and on Ctrl-C."""
     checkpoints_kept: int = 3
     """Checkpoints that stay on disk, the latest ones."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Numbers that the network computes with; parameters are float32 either way."""
+    overlap: Literal["on", "off"] = "on"
+    """Where observations are images from the host: imitate while the environments step, so that a rollout's last steps
+    are acted with a policy that has imitated since its first (on), or in the strict order of Algorithm 1 (off)."""
     deterministic: bool = False
     """On a GPU: only operations that give the same bits each time (slower). On a CPU it always holds."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

@@ -1,10 +1,12 @@
 """Acting in environments on the host: a loop, and the same `Rollout` as from environments on the device."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from self_imitation.environments.delayed_reward import Payments
 from self_imitation.environments.host import snapshots
@@ -47,18 +49,67 @@ class Columns(NamedTuple):
         return Rollout(**self._asdict())
 
 
-SEED_AXIS = Columns(1, 1, 1, 1, 1, 1, 0, 1, 1)  # type: ignore[arg-type]
-"""Which of each column's axes are the seeds."""
+class StackColumns(NamedTuple):
+    """The same where observations are stacks of frames, [T, K, N, ...]: of each stack but the first, its newest frame
+    alone, as [height, width]. The device stacks them up.
+    """
+
+    first: np.ndarray
+    """[K, N, stack, height, width]: what the policy saw at the first step."""
+    frame: np.ndarray
+    """The newest frame that it saw after each step, after any reset."""
+    action: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    successor: np.ndarray
+    """The newest frame of the state that each step led to, before any reset."""
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+
+    @property
+    def ended(self) -> np.ndarray:
+        return self.terminated | self.truncated
+
+    def on_device(self) -> Rollout:
+        """Where a program is traced for one seed."""
+
+        def stack_up(stack: Array, step: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            frame, successor, ended = step
+            older = stack[..., 1:]
+            kept = jnp.where(ended[:, None, None, None], 0, older)
+            after = jnp.concatenate([kept, frame[..., None]], axis=-1)
+            return after, (stack, jnp.concatenate([older, successor[..., None]], axis=-1))
+
+        first = jnp.moveaxis(self.first, -3, -1)
+        steps: Any = (self.frame, self.successor, self.ended)
+        last, (observation, successor) = jax.lax.scan(stack_up, first, steps)
+        rest = {name: getattr(self, name) for name in Columns._fields if name in self._fields and name != "successor"}
+        return Rollout(observation=observation, successor=successor, last_observation=last, **rest)
+
+
+def seen_by_network(spec: Spec, observation: Array) -> Array:
+    """From an observation as the host has it: of a stack, from [..., stack, height, width] to [..., height, width,
+    stack].
+    """
+    return observation if spec.stack == 1 else jnp.moveaxis(observation, -3, -1)
+
+
+def seed_axis(spec: Spec) -> Columns | StackColumns:
+    """Which of each column's axes are the seeds."""
+    if spec.stack > 1:
+        return StackColumns(0, *[1] * 8)  # type: ignore[arg-type]
+    return Columns(1, 1, 1, 1, 1, 1, 0, 1, 1)  # type: ignore[arg-type]
 
 
 class HostCollector:
     """K seeds x N environments. They come in parts: with two, one half steps while the policy acts for the other."""
 
-    def __init__(self, parts: Sequence[Part], spec: Spec, seeds: int, steps: int, delay: int):
-        self.parts, self.spec, self.seeds, self.steps = parts, spec, seeds, steps
+    def __init__(self, parts: Sequence[Part], spec: Spec, seeds: int, steps: int, delay: int, rewards: str = "raw"):
+        self.parts, self.spec, self.seeds, self.steps, self.rewards = parts, spec, seeds, steps, rewards
         self.environments = parts[-1].columns.stop
         shape = seeds, self.environments
-        self.observation: np.ndarray = np.zeros((*shape, *spec.observation_shape), spec.observation_dtype)
+        self.observation: np.ndarray = np.zeros((*shape, *host_shape(spec)), spec.observation_dtype)
         self.episode_return = np.zeros(shape)
         self.episode_length = np.zeros(shape, np.int64)
         self.payments = Payments(shape, delay)
@@ -72,8 +123,17 @@ class HostCollector:
                 raise FaultyEnvironmentError(f"{fault}, at its first reset") from fault.__cause__
             self.observation[:, part.columns] = self._by_seed(first)
 
-    def collect(self, act: Act, step: int) -> Columns:
-        """T steps of every environment, as arrays [T, K, N, ...]. `step`: how many steps each seed made before.
+    def collect(self, act: Act, step: int) -> Columns | StackColumns:
+        """T steps of every environment, as arrays [T, K, N, ...]. `step`: how many steps each seed made before."""
+        steps = self.steps_of(act, step)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def steps_of(self, act: Act, step: int) -> Generator[None, None, Columns | StackColumns]:
+        """The same, one step of one part at a time: it stops where environments step, for others to do their work.
 
         The loop only keeps what comes; what can be worked out for the whole rollout at once waits for its end.
         """
@@ -83,13 +143,15 @@ class HostCollector:
         try:
             for number in numbers:
                 actions[number].append(self._send(act, number, 0))
+                yield
             for time in range(1, self.steps + 1):
                 for number, part in enumerate(self.parts):
                     arrival = part.vector.receive()
-                    arrivals[number].append(arrival)
                     self.observation[:, part.columns] = self._by_seed(arrival.observation)
+                    arrivals[number].append(arrival if self.spec.stack == 1 else _newest(arrival))
                     if time < self.steps:
                         actions[number].append(self._send(act, number, time))
+                        yield
             rollout = self._columns(begun, actions, arrivals)
         except FaultyEnvironmentError as fault:
             time, what = min((_first_fault(part, len(arrivals[-1])) for part in arrivals), key=lambda found: found[0])
@@ -103,7 +165,9 @@ class HostCollector:
         part.vector.send(action.reshape(-1, *self.spec.action_shape))
         return action
 
-    def _columns(self, begun: np.ndarray, actions: list[list[np.ndarray]], arrivals: list[list[Arrival]]) -> Columns:
+    def _columns(
+        self, begun: np.ndarray, actions: list[list[np.ndarray]], arrivals: list[list[Arrival]]
+    ) -> Columns | StackColumns:
         def gather(columns: list[list[np.ndarray]]) -> np.ndarray:
             """[T, K, N, ...] of all parts."""
             stacked = [np.stack(column) for column in columns]
@@ -121,17 +185,19 @@ class HostCollector:
             raise FaultyEnvironmentError("it gave a number that is not finite")
         reward = self.payments.pay_all(earned, ended)
         episode_return, episode_length = self._follow(reward, ended)
-        return Columns(
-            observation=np.concatenate([begun[None], observation[:-1]]),
-            action=gather(actions),
-            reward=reward.astype(np.float32),
-            terminated=terminated,
-            truncated=truncated,
-            successor=successor,
-            last_observation=observation[-1],
-            episode_return=episode_return.astype(np.float32),
-            episode_length=episode_length.astype(np.int32),
-        )
+        rest = {
+            "action": gather(actions),
+            "reward": (np.sign(reward) if self.rewards == "sign" else reward).astype(np.float32),
+            "terminated": terminated,
+            "truncated": truncated,
+            "successor": successor,
+            "episode_return": episode_return.astype(np.float32),
+            "episode_length": episode_length.astype(np.int32),
+        }
+        if self.spec.stack > 1:
+            return StackColumns(first=begun, frame=observation, **rest)
+        seen = np.concatenate([begun[None], observation[:-1]])
+        return Columns(observation=seen, last_observation=observation[-1], **rest)
 
     def _follow(self, reward: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths of the episodes so far, at each step."""
@@ -181,23 +247,40 @@ class HostCollector:
             part.vector.close()
 
 
-def shapes(spec: Spec, shape: tuple[int, ...]) -> Columns:
+def host_shape(spec: Spec) -> tuple[int, ...]:
+    """Of an observation as the host keeps it: of a stack, the frames first."""
+    height_and_width = spec.observation_shape[:-1]
+    return spec.observation_shape if spec.stack == 1 else (spec.stack, *height_and_width)
+
+
+def _newest(arrival: Arrival) -> Arrival:
+    """Of each stack the newest frame, in memory of its own: the emulator may use its arrays again."""
+    return arrival._replace(successor=arrival.successor[:, -1].copy(), observation=arrival.observation[:, -1].copy())
+
+
+def shapes(spec: Spec, shape: tuple[int, ...]) -> Columns | StackColumns:
     """Shapes and types of the columns, for [T, N] or [T, K, N] steps in such environments."""
 
     def array(dtype: type, *inner: int, outer: tuple[int, ...] = shape) -> Any:
         return jax.ShapeDtypeStruct((*outer, *inner), dtype)
 
-    return Columns(
-        observation=array(spec.observation_dtype, *spec.observation_shape),
-        action=array(spec.action_dtype, *spec.action_shape),
-        reward=array(np.float32),
-        terminated=array(np.bool_),
-        truncated=array(np.bool_),
-        successor=array(spec.observation_dtype, *spec.observation_shape),
-        last_observation=array(spec.observation_dtype, *spec.observation_shape, outer=shape[1:]),
-        episode_return=array(np.float32),
-        episode_length=array(np.int32),
-    )
+    inner = spec.observation_shape if spec.stack == 1 else spec.observation_shape[:-1]
+    rest = {
+        "action": array(spec.action_dtype, *spec.action_shape),
+        "reward": array(np.float32),
+        "terminated": array(np.bool_),
+        "truncated": array(np.bool_),
+        "successor": array(spec.observation_dtype, *inner),
+        "episode_return": array(np.float32),
+        "episode_length": array(np.int32),
+    }
+    frames = array(spec.observation_dtype, *inner)
+    if spec.stack > 1:
+        return StackColumns(
+            first=array(spec.observation_dtype, *host_shape(spec), outer=shape[1:]), frame=frames, **rest
+        )
+    last = array(spec.observation_dtype, *inner, outer=shape[1:])
+    return Columns(observation=frames, last_observation=last, **rest)
 
 
 def _finite(numbers: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, PyTree, Shaped
 
 from self_imitation import distributions
 from self_imitation.config import NetworkConfig
@@ -17,6 +17,7 @@ HIDDEN_GAIN = 2.0**0.5
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
 
+FLOAT32 = np.dtype(np.float32)
 NATURE_CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel and stride of each layer (paper, table of A2C+SIL hyperparameters)."""
 
@@ -113,14 +114,20 @@ class Network(eqx.Module):
         self.log_std = jnp.asarray(np.zeros(spec.action_shape, np.float32)) if continuous else None
         self.spec = spec
 
-    def __call__(self, observation: Shaped[Array, "batch ..."]) -> tuple[Distribution, Float[Array, " batch"]]:
-        seen = encode(self.spec, observation)
-        features = self.policy_body(seen)
-        value_features = features if self.value_body is None else self.value_body(seen)
-        numbers = self.policy_head(features)
-        return distributions.from_outputs(self.spec.actions, numbers, self.log_std), self.value_head(value_features)[
-            :, 0
-        ]
+    def __call__(
+        self, observation: Shaped[Array, "batch ..."], precision: np.dtype = FLOAT32
+    ) -> tuple[Distribution, Float[Array, " batch"]]:
+        """The bodies compute in `precision`, the heads in float32: their sums over units decide small differences."""
+        seen = encode(self.spec, observation).astype(precision)
+        policy_body, value_body = cast((self.policy_body, self.value_body), precision)
+        features = policy_body(seen).astype(FLOAT32)
+        value_features = features if value_body is None else value_body(seen).astype(FLOAT32)
+        distribution = distributions.from_outputs(self.spec.actions, self.policy_head(features), self.log_std)
+        return distribution, self.value_head(value_features)[:, 0]
+
+
+def cast(weights: PyTree, precision: np.dtype) -> PyTree:
+    return jax.tree.map(lambda weight: weight.astype(precision), weights)
 
 
 def encode(spec: Spec, observation: Shaped[Array, "batch ..."]) -> Float[Array, "batch ..."]:

@@ -65,6 +65,9 @@ class Spec:
     """Where observations are small whole numbers from 0: how many values each can take. Else they can't be counted."""
     observation_kind: Literal["numbers", "image", "categories"] = "numbers"
     """A vector of numbers; an image [height, width, channels] of uint8; or categories, each one of its `levels`."""
+    stack: int = 1
+    """Of an image: how many frames its channels are, the latest of the episode, the newest last. Before an episode's
+    first frame all is 0."""
 
     @property
     def observation_dtype(self) -> type:

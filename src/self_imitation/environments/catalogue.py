@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from self_imitation.errors import unknown_name
+from self_imitation.errors import UsageError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,39 @@ def _mujoco_entries() -> tuple[Entry, ...]:
     )
 
 
+# Paper, table of A2C+SIL hyperparameters and section 5.3, and the authors' runs.
+_ATARI: Mapping[str, object] = {
+    "steps": 50_000_000,
+    "seeds": 1,
+    "rewards": "sign",
+    "normalise.observations": False,
+    "normalise.rewards": False,
+    "network.hidden": (512,),
+    "network.shared": True,
+    "sil.capacity": 100_000,
+    "sil.bias_correction": 0.1,
+    "sil.priority_exponent": 0.6,
+    "checkpoint_seconds": 600.0,
+}
+_ATARI_PRESETS: Mapping[str, Mapping[str, object]] = {
+    "authors": {"time_limit": "terminal"},
+    "paper": {"time_limit": "bootstrap"},
+}
+# OpenAI's baselines, for these games.
+_ATARI_BASES: Mapping[str, Mapping[str, object]] = {
+    "a2c": {"envs": 16, "rollout": 5},
+    "ppo": {
+        "envs": 8,
+        "rollout": 128,
+        "ppo.epochs": 4,
+        "ppo.minibatches": 4,
+        "ppo.clip": 0.1,
+        "ppo.entropy_weight": 0.01,
+        "optimiser.learning_rate": 2.5e-4,
+        "optimiser.schedule": "linear",
+    },
+}
+
 # For a user's environment nothing must fail in silence: all episodes are kept, whatever the sign of their rewards, and
 # rewards of any size are scaled.
 _ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards": True}
@@ -136,4 +169,29 @@ def find(name: str) -> Entry:
     prefix, _, host_id = str(name).partition(":")
     if prefix == "gym" and host_id:
         return Entry(name, "any Gymnasium environment", _ANY, {}, _ANY_PRESETS, host_id)
-    raise unknown_name("env", str(name), [*ENTRIES, "gym:ID"])
+    if prefix == "atari" and host_id:
+        return _atari_entry(host_id)
+    raise unknown_name("env", str(name), [*ENTRIES, "atari:GAME", "gym:ID"])
+
+
+def atari_games() -> dict[str, str]:
+    """All that ale-py ships: the game's name as in the paper, and that of its file."""
+    try:
+        from ale_py import roms
+    except ImportError:
+        raise UsageError("env: Atari games need a package: pip install 'self-imitation[atari]'") from None
+    return {"".join(word.capitalize() for word in rom.split("_")): rom for rom in sorted(roms.get_all_rom_ids())}
+
+
+def _atari_entry(game: str) -> Entry:
+    """By any spelling: MontezumaRevenge, montezuma_revenge."""
+    games = {_letters(name): name for name in atari_games()}
+    name = games.get(_letters(game))
+    if name is None:
+        raise unknown_name("env", f"atari:{game}", [f"atari:{name}" for name in games.values()])
+    rom = atari_games()[name]
+    return Entry(f"atari:{name}", "an Atari 2600 game", _ATARI, _ATARI_BASES, _ATARI_PRESETS, host_id=rom)
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()

@@ -1,6 +1,6 @@
 """Trees of JAX arrays as NumPy arrays by name, and back: for files, and for other processes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -40,6 +40,16 @@ def from_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, source: str) -> 
             raise UsageError(f"checkpoint: {source!r} belongs to another kind of run; {name} is {have}, not {want}")
         found.append(array)
     return jax.tree.unflatten(structure, found)
+
+
+def part(arrays: Mapping[str, np.ndarray], place: slice) -> dict[str, np.ndarray]:
+    """Of some seeds, which come first in every array."""
+    return {name: array[place] for name, array in arrays.items()}
+
+
+def join(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What `part` took apart."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _is_key(leaf: Any) -> bool:

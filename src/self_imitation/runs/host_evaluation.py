@@ -6,14 +6,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm import Agent
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named, told
 from self_imitation.errors import UsageError, first_line
-from self_imitation.host_collection import HostCollector, Part
+from self_imitation.host_collection import HostCollector, Part, seen_by_network
 from self_imitation.runs.evaluation import Episode, Policies, act
 
 COPIES = 16
@@ -42,7 +42,7 @@ def returns_of_seeds(
     collector = HostCollector([Part(slice(0, copies), vector)], agent.spec, seeds, STRETCH, delay=1)
     returns, lengths = np.zeros((2, seeds, copies, shares.max()))
     played = np.zeros((seeds, copies), int)
-    choose = jax.jit(jax.vmap(partial(act, agent, greedy)))
+    choose = jax.jit(jax.vmap(partial(_act, agent, greedy)))
     keys, done = _keys(key, seeds), 0
     try:
         with named(config.env):
@@ -62,6 +62,12 @@ def returns_of_seeds(
         collector.close()
     counted = np.arange(shares.max()) < shares[:, None]
     return returns[:, counted], lengths[:, counted]
+
+
+def _act(
+    agent: Agent, greedy: bool, policies: Policies, observation: Shaped[Array, "n ..."], key: PRNGKeyArray
+) -> Shaped[Array, "n ..."]:
+    return act(agent, greedy, policies, seen_by_network(agent.spec, observation), key)
 
 
 def _keys(key: int, seeds: int) -> Iterator[PRNGKeyArray]:

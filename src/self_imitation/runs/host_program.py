@@ -2,22 +2,35 @@
 
 import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped, UInt32
 
 from self_imitation import agents, devices
-from self_imitation.algorithm import Agent, learn, seeing
+from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
-from self_imitation.host_collection import SEED_AXIS, Act, Columns, HostCollector, Part, shapes
+from self_imitation.host_collection import (
+    Columns,
+    HostCollector,
+    Part,
+    StackColumns,
+    seed_axis,
+    seen_by_network,
+    shapes,
+)
 from self_imitation.runs.program import Shapes, name_of
 from self_imitation.runs.tally import Progress, Tally, count
+from self_imitation.types import Metrics, Spec
+
+T = TypeVar("T")
 
 LATEST = 100
 """Episodes over which `return_latest` averages."""
@@ -28,7 +41,8 @@ class HostProgram:
 
     columns: tuple[str, ...] = ("return_latest",)
 
-    def __init__(self, config: TrainConfig):
+    def __init__(self, config: TrainConfig, twin: "HostProgram | None" = None):
+        """`twin`: one for other seeds of the same run, whose compiled functions serve this one too."""
         self.config = config
         self.agent = agents.build(config)
         self.spaces = engines.inspect(config)
@@ -38,9 +52,10 @@ class HostProgram:
         self.device = f"{name_of([self._device])}, environments by {config.engine}"
         self.collector: HostCollector | None = None
         self._steps_done = 0
-        self._next_keys = jax.jit(partial(_next_keys, config.rollout), donate_argnums=0)
-        self._act = jax.jit(jax.vmap(partial(_act, self.agent, self.shapes.one_seed)))
-        self._learn = jax.jit(jax.vmap(partial(_learn, self.agent), (0, SEED_AXIS)), donate_argnums=0)
+        imitation = self.agent.imitation
+        self.updates = imitation.updates if imitation is not None and overlaps(config, self.agent.spec) else 0
+        """Of self-imitation, while the environments step."""
+        self.functions: Functions = twin.functions if twin else Functions(config, self.agent, self.shapes.one_seed)
 
     def begin(self) -> Progress:
         self._open(step=0)
@@ -61,20 +76,34 @@ class HostProgram:
 
     def compile(self, progress: Progress) -> None:
         collector = self._opened
-        act = self._actor(progress, np.zeros((1, collector.seeds, 2), np.uint32))
+        act = _Actor(self.functions, progress, np.zeros((1, collector.seeds, 2), np.uint32))
         for number, part in enumerate(collector.parts):
             act(number, 0, collector.observation[:, part.columns])
         columns = shapes(self.agent.spec, (self.config.rollout, collector.seeds, self.config.envs))
-        self._learner = self._learn.lower(progress, columns).compile()
+        self.functions.compile(progress, columns, self.updates)
 
     def advance(self, progress: Progress, iterations: int) -> Progress:
+        return jax.block_until_ready(take_turns([self.advance_by_turns(progress, iterations)])[0])
+
+    def advance_by_turns(self, progress: Progress, iterations: int) -> Generator[None, None, Progress]:
+        """The same, one step of the environments at a time: it stops where they step, for other seeds to act."""
         for _ in range(iterations):
-            progress, keys = self._next_keys(progress)
-            with named(self.config.env):
-                columns = self._opened.collect(self._actor(progress, np.asarray(keys)), self._steps_done)
+            progress, keys = self.functions.next_keys(progress)
+            actor = _Actor(self.functions, progress, np.asarray(keys))
+            copied: list[Metrics] = []
+            collecting = self._opened.steps_of(actor, self._steps_done)
+            columns = None
+            while columns is None:
+                with named(self.config.env):
+                    columns = _next(collecting)
+                if len(copied) < self.updates:
+                    copied.append(actor.imitate())
+                if columns is None:
+                    yield
+            copied += [actor.imitate() for _ in range(self.updates - len(copied))]
             for seed, latest in enumerate(self.latest):
                 latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
-            progress = jax.block_until_ready(self._learner(progress, columns))
+            progress = self.functions.learn(actor.progress, columns, copied)
             self._steps_done += self.config.steps_per_iteration
         return progress
 
@@ -116,7 +145,9 @@ class HostProgram:
             Part(columns, engines.make_vector(config, self.spaces, seeds[:, columns].reshape(-1).tolist()))
             for columns in self._columns()
         ]
-        self.collector = HostCollector(parts, self.agent.spec, config.seeds, config.rollout, config.delay)
+        self.collector = HostCollector(
+            parts, self.agent.spec, config.seeds, config.rollout, config.delay, config.rewards
+        )
         with named(config.env):
             self.collector.begin(seeds)
         return self.collector
@@ -128,15 +159,60 @@ class HostProgram:
         halves = self.config.engine != "gymnasium" and devices.cores() > 1
         return share_out(self.config.envs, 2 if halves else 1)
 
-    def _actor(self, progress: Progress, keys: np.ndarray) -> Act:
-        """How the seeds act in a rollout, with these keys [T, seeds, words]."""
-        leaves = _acting(progress)
 
-        def act(part: int, time: int, observation: np.ndarray) -> np.ndarray:
-            # The halves of a seed's environments have its key in common: for the second one it is changed.
-            return np.asarray(self._act(leaves, keys[time] ^ np.uint32(part), observation))
+class Functions:
+    """What is compiled, once for all seeds that take turns."""
 
-        return act
+    def __init__(self, config: TrainConfig, agent: Agent, shape: Progress):
+        self.next_keys = jax.jit(partial(_next_keys, config.rollout), donate_argnums=0)
+        self.act = jax.jit(jax.vmap(partial(_act, agent, shape)))
+        self.imitate = jax.jit(jax.vmap(partial(_imitate, agent)), donate_argnums=0)
+        self._learn = jax.jit(jax.vmap(partial(_learn, agent), (0, seed_axis(agent.spec), 0)), donate_argnums=0)
+        self.learn: Any = None
+
+    def compile(self, progress: Progress, columns: Columns | StackColumns, updates: int) -> None:
+        if self.learn is None:
+            copied = [jax.eval_shape(self.imitate, progress)[1]] * updates
+            self.learn = self._learn.lower(progress, columns, copied).compile()
+
+
+class _Actor:
+    """How the seeds act in a rollout, with these keys [T, seeds, words]; and imitate, where that overlaps."""
+
+    def __init__(self, functions: Functions, progress: Progress, keys: np.ndarray):
+        self.functions, self.progress, self.keys = functions, progress, keys
+        self._leaves = _acting(progress)
+
+    def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
+        # The halves of a seed's environments have its key in common: for the second one it is changed.
+        return np.asarray(self.functions.act(self._leaves, self.keys[time] ^ np.uint32(part), observation))
+
+    def imitate(self) -> Metrics:
+        self.progress, metrics = self.functions.imitate(self.progress)
+        self._leaves = _acting(self.progress)
+        return metrics
+
+
+def take_turns(going: Sequence[Generator[None, None, Progress]]) -> list[Progress]:
+    """Each in its turn up to where its environments step, again and again, until all have come to their end."""
+    ends: dict[int, Progress] = {}
+    while len(ends) < len(going):
+        for number, one in enumerate(going):
+            if number not in ends and (end := _next(one)) is not None:
+                ends[number] = end
+    return [ends[number] for number in range(len(going))]
+
+
+def _next(going: Generator[None, None, T]) -> T | None:
+    """What it gives in the end; None before."""
+    try:
+        return next(going)
+    except StopIteration as end:
+        return end.value
+
+
+def overlaps(config: TrainConfig, spec: Spec) -> bool:
+    return config.overlap == "on" and spec.observation_kind == "image"
 
 
 def share_out(total: int, parts: int) -> list[slice]:
@@ -166,13 +242,24 @@ def _act(
     """`shape`: of the progress from which `_acting` took the leaves."""
     structure = jax.tree.structure((shape.state.learner.params, shape.state.scales))
     params, scales = jax.tree.unflatten(structure, leaves)
-    distribution, _ = seeing(agent, scales)(params, observation)
+    distribution, _ = seeing(agent, scales)(params, seen_by_network(agent.spec, observation))
     return distribution.sample(jax.random.wrap_key_data(key))
 
 
-def _learn(agent: Agent, progress: Progress, columns: Columns) -> Progress:
+def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, Metrics]:
+    """One update."""
+    state, metrics = imitate(agent, progress.state, updates=1)
+    return Progress(state, progress.tally), metrics
+
+
+def _learn(agent: Agent, progress: Progress, columns: Columns | StackColumns, copied: list[Metrics]) -> Progress:
+    """`copied`: what self-imitation has done while this rollout was collected; with nothing, it does so now."""
     rollout = columns.on_device()
-    state, metrics = learn(agent, progress.state, rollout)
+    if copied:
+        state, metrics = learn_on_policy(agent, progress.state, rollout)
+        metrics |= jax.tree.map(lambda *each: jnp.mean(jnp.stack(each)), *copied)
+    else:
+        state, metrics = learn(agent, progress.state, rollout)
     return Progress(state, count(progress.tally, rollout, metrics))
 
 

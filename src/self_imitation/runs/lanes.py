@@ -25,7 +25,7 @@ from self_imitation import agents, devices
 from self_imitation.config import TrainConfig, override
 from self_imitation.environments.host import engines
 from self_imitation.errors import FaultyEnvironmentError
-from self_imitation.runs.arrays import from_arrays, to_arrays
+from self_imitation.runs.arrays import from_arrays, join, part, to_arrays
 from self_imitation.runs.host_program import HostProgram, share_out
 from self_imitation.runs.program import Shapes
 from self_imitation.runs.tally import Progress, Tally
@@ -52,7 +52,7 @@ class Lanes:
 
     def restore(self, saved: Progress, environments: Mapping[str, np.ndarray], step: int) -> tuple[None, str]:
         arrays = to_arrays(saved)
-        return None, self._ask("restore", [(_part(arrays, p), _part(environments, p), step) for p in self.places])[0]
+        return None, self._ask("restore", [(part(arrays, p), part(environments, p), step) for p in self.places])[0]
 
     def compile(self, progress: None) -> None:
         self._ask("compile")
@@ -67,10 +67,10 @@ class Lanes:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self._ask("tally"))
 
     def whole(self, progress: None) -> Progress:
-        return from_arrays(_join(self._ask("whole")), self.shapes.all_seeds, "the lanes")
+        return from_arrays(join(self._ask("whole")), self.shapes.all_seeds, "the lanes")
 
     def environments(self) -> dict[str, np.ndarray]:
-        return _join(self._ask("environments"))
+        return join(self._ask("environments"))
 
     def own_metrics(self, seed: int) -> dict[str, float]:
         lane = next(i for i, place in enumerate(self.places) if seed < place.stop)
@@ -92,14 +92,6 @@ class Lanes:
                 self.close()
                 raise answer
         return answers
-
-
-def _part(arrays: Mapping[str, np.ndarray], place: slice) -> dict[str, np.ndarray]:
-    return {name: array[place] for name, array in arrays.items()}
-
-
-def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class _Remote:

@@ -67,9 +67,13 @@ def create(config: TrainConfig) -> Program:
     from self_imitation.environments.host import engines
     from self_imitation.runs.host_program import HostProgram
     from self_imitation.runs.lanes import Lanes
+    from self_imitation.runs.turns import Turns
 
     lanes = devices.lanes(config, engines.known_everywhere(config.env))
-    return HostProgram(config) if lanes == 1 else Lanes(config, lanes)
+    if lanes > 1:
+        return Lanes(config, lanes)
+    image = engines.inspect(config).spec.observation_kind == "image"
+    return Turns(config) if image and config.seeds > 1 else HostProgram(config)
 
 
 class Shapes:

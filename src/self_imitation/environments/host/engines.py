@@ -19,7 +19,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from self_imitation import devices
 from self_imitation.config import Engine, TrainConfig, override
 from self_imitation.environments import catalogue
-from self_imitation.environments.host import spaces
+from self_imitation.environments.host import atari, spaces
+from self_imitation.environments.host.atari import AtariVector
 from self_imitation.environments.host.guard import Guard
 from self_imitation.environments.host.spaces import Spaces
 from self_imitation.environments.host.vectors import EnvPoolVector, HostVector
@@ -31,6 +32,12 @@ def choose(env: str, engine: Engine) -> Engine:
     host_id = catalogue.find(env).host_id
     if host_id is None:
         return engine
+    if env.startswith("atari:"):
+        if engine not in ("auto", "ale"):
+            raise bad_value("engine", engine, f"allowed for {env}: auto, ale")
+        return "ale"
+    if engine == "ale":
+        raise bad_value("engine", engine, "it runs atari: games alone; allowed: auto, envpool, gymnasium, processes")
     if engine == "auto":
         fast = env.startswith("mujoco:") and _installed("envpool")
         return "envpool" if fast else "gymnasium"
@@ -58,6 +65,8 @@ def settle(config: TrainConfig) -> TrainConfig:
 def inspect(config: TrainConfig) -> Spaces:
     """What the environment takes and gives, without keeping it."""
     host_id = _host_id(config.env)
+    if config.engine == "ale":
+        return atari.describe(host_id)
     if config.engine == "envpool":
         spec = _envpool().make_spec(host_id)
         limit = spec.config.max_episode_steps
@@ -72,6 +81,8 @@ def inspect(config: TrainConfig) -> Spaces:
 
 def make_vector(config: TrainConfig, spaces: Spaces, seeds: Sequence[int]) -> HostVector:
     """As many copies as there are seeds, one for each copy's random numbers."""
+    if config.engine == "ale":
+        return AtariVector(atari.make(_host_id(config.env), len(seeds), min(devices.cores(), len(seeds))), spaces)
     if config.engine == "envpool":
         pool = _envpool().make(
             _host_id(config.env),
