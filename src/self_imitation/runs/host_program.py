@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Shaped, UInt32
+from jaxtyping import Array, PyTree, Shaped, UInt32
 
 from self_imitation import agents, devices
 from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
@@ -165,9 +165,10 @@ class Functions:
 
     def __init__(self, config: TrainConfig, agent: Agent, shape: Progress):
         self.next_keys = jax.jit(partial(_next_keys, config.rollout), donate_argnums=0)
-        self.act = jax.jit(jax.vmap(partial(_act, agent, shape)))
-        self.imitate = jax.jit(jax.vmap(partial(_imitate, agent)), donate_argnums=0)
-        self._learn = jax.jit(jax.vmap(partial(_learn, agent), (0, seed_axis(agent.spec), 0)), donate_argnums=0)
+        over_seeds = _one_seed if agent.spec.observation_kind == "image" else jax.vmap
+        self.act = jax.jit(over_seeds(partial(_act, agent, shape), (0, 0, 0)))
+        self.imitate = jax.jit(over_seeds(partial(_imitate, agent), (0,)), donate_argnums=0)
+        self._learn = jax.jit(over_seeds(partial(_learn, agent), (0, seed_axis(agent.spec), 0)), donate_argnums=0)
         self.learn: Any = None
 
     def compile(self, progress: Progress, columns: Columns | StackColumns, updates: int) -> None:
@@ -209,6 +210,21 @@ def _next(going: Generator[None, None, T]) -> T | None:
         return next(going)
     except StopIteration as end:
         return end.value
+
+
+def _one_seed(function: Callable, axes: tuple) -> Callable:
+    """What `vmap` gives for one seed. With convolutions it would be slow: it makes groups of them."""
+
+    def call(*arguments: PyTree) -> PyTree:
+        single = [
+            jax.tree.map(lambda leaf, axis=axis: jnp.squeeze(leaf, axis), argument)
+            if isinstance(axis, int)
+            else jax.tree.map(jnp.squeeze, argument, axis)
+            for argument, axis in zip(arguments, axes, strict=True)
+        ]
+        return jax.tree.map(lambda leaf: leaf[None], function(*single))
+
+    return call
 
 
 def overlaps(config: TrainConfig, spec: Spec) -> bool:
