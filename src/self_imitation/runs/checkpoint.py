@@ -19,7 +19,7 @@ import safetensors.numpy
 from jaxtyping import PyTree
 
 from self_imitation.errors import UsageError
-from self_imitation.runs import files
+from self_imitation.runs import files, packing
 from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.config_file import VERSION
 from self_imitation.runs.tally import Progress
@@ -30,6 +30,7 @@ POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"
 POLICY_PREFIXES = ("state.learner.params.", "state.scales.")
 """Of the arrays that acting needs."""
 ENVIRONMENTS = "environments."
+PACKED = "packed"
 
 
 class DamagedError(Exception):
@@ -56,7 +57,7 @@ def save(
         policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
         rest = {name: array for name, array in arrays.items() if name not in policy}
         for name, content in ((POLICY, policy), (STATE, rest)):
-            files.write_through(partial / name, safetensors.numpy.save(content))
+            files.write_through(partial / name, _to_bytes(content))
         checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
         meta = {
             "version": VERSION,
@@ -133,9 +134,25 @@ def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
     try:
         if _checksum(file) != meta["checksums"].get(name):
             raise DamagedError(f"{name}: checksum differs")
-        return safetensors.numpy.load_file(file)
+        return _from_file(file)
     except (OSError, safetensors.SafetensorError) as error:
         raise DamagedError(f"{name}: {error}") from None
+
+
+def _to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """With frames packed; the file's own note says which arrays those are, and of what shape."""
+    packed = {name: array.shape for name, array in arrays.items() if packing.worthwhile(array)}
+    content = {name: packing.pack(array) if name in packed else array for name, array in arrays.items()}
+    return safetensors.numpy.save(content, {PACKED: json.dumps(packed)})
+
+
+def _from_file(file: Path) -> dict[str, np.ndarray]:
+    with safetensors.safe_open(file, "numpy") as opened:
+        packed = json.loads((opened.metadata() or {}).get(PACKED, "{}"))
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dictionary)
+    return {
+        name: packing.unpack(array, tuple(packed[name])) if name in packed else array for name, array in arrays.items()
+    }
 
 
 def _read_meta(path: Path, settings: str) -> dict[str, Any]:
