@@ -71,6 +71,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     how = "greedy" if given.greedy else "sampled"
     interval = f", 95 % interval over seeds {low:.3f} to {high:.3f}" if len(result.seeds) > 1 else ""
     print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} episodes a seed)")
+    if run.config.env.startswith("atari:"):
+        print(_beside_a_human(run.config.env.removeprefix("atari:"), result.mean))
     if given.json:
         _write_json(given.json, result)
     return 0
@@ -144,11 +146,23 @@ def list_names(arguments: Sequence[str]) -> int:
     print("Environments")
     for entry in catalogue.ENTRIES.values():
         print(f"  {entry.name:{width}}  {entry.summary}")
+    print(f"  {'atari:GAME':{width}}  an Atari game by its name in the paper, as in atari:MontezumaRevenge")
     print(f"  {'gym:ID':{width}}  any Gymnasium environment by its id, also one of yours: gym:my_package:MyEnv-v0")
     print("Agents")
     for name, summary in AGENTS.items():
         print(f"  {name:{width}}  {summary}")
     return 0
+
+
+def _beside_a_human(game: str, score: float) -> str:
+    from self_imitation.environments import atari_scores
+
+    share = atari_scores.human_normalised(game, score)
+    if share is None:
+        return f"{game} is not among the paper's 49 games: no human score is known"
+    known = atari_scores.table()[game]
+    paper = f"paper, after 50 M steps: A2C {known['a2c']:,.0f}, A2C+SIL {known['a2c_sil']:,.0f}"
+    return f"{share:.1%} of a human player's score, counted from a random one's ({paper})"
 
 
 def _load(path: str) -> "Run":

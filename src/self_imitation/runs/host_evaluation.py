@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
@@ -10,9 +9,9 @@ from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm import Agent
 from self_imitation.config import TrainConfig
-from self_imitation.environments.host import engines
+from self_imitation.environments.host import engines, players
 from self_imitation.environments.host.vectors import named, told
-from self_imitation.errors import UsageError, first_line
+from self_imitation.errors import UsageError
 from self_imitation.host_collection import HostCollector, Part, seen_by_network
 from self_imitation.runs.evaluation import Episode, Policies, act
 
@@ -81,52 +80,28 @@ def _keys(key: int, seeds: int) -> Iterator[PRNGKeyArray]:
 
 
 def one_episode(config: TrainConfig, agent: Agent, policy: Policies, greedy: bool, key: int) -> Episode:
-    spaces = engines.inspect(config)
-    env = engines.make_one(config.env, render_mode=_render_mode(config))
+    spaces, player = engines.inspect(config), players.make(config)
     choose, keys = jax.jit(partial(act, agent, greedy)), _keys(key, 1)
-    speed = float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
-    every = max(1, round(speed / FRAMES_PER_SECOND))
+    every = max(1, round(player.steps_per_second / FRAMES_PER_SECOND))
     frames: dict[int, np.ndarray] = {}
     seen: list[np.ndarray] = []
     actions: list[np.ndarray] = []
     rewards: list[float] = []
+    ended = False
     try:
         with named(config.env), told():
-            observation, _ = env.reset(seed=key)
-        ended = False
+            observation = player.reset(key)
         while not ended and len(frames) < MOST_FRAMES:
             if len(actions) % every == 0:
-                frames[len(actions)] = _picture(env, config.env)
-            seen.append(spaces.observation(np.asarray(observation)[None])[0])
-            action = spaces.action(np.asarray(choose(policy, seen[-1][None], next(keys)[0])))[0]
+                frames[len(actions)] = player.picture()
+            seen.append(spaces.observation(observation)[0])
+            action = spaces.action(np.asarray(choose(policy, seen[-1][None], next(keys)[0])))
             with named(config.env), told():
-                observation, reward, terminated, truncated, _ = env.step(action)
-            actions.append(action)
-            rewards.append(float(reward))
-            ended = terminated or truncated
-        frames[len(actions)] = _picture(env, config.env)
-        seen.append(spaces.observation(np.asarray(observation)[None])[0])
+                observation, reward, ended = player.step(action)
+            actions.append(action[0])
+            rewards.append(reward)
+        frames[len(actions)] = player.picture()
+        seen.append(spaces.observation(observation)[0])
     finally:
-        env.close()
-    return Episode(np.stack(seen), np.stack(actions), np.array(rewards), frames, speed, ended)
-
-
-def _render_mode(config: TrainConfig) -> str:
-    env = engines.make_one(config.env)
-    modes = env.metadata.get("render_modes") or []
-    env.close()
-    if "rgb_array" not in modes:
-        offered = ", ".join(map(str, modes)) or "none"
-        raise UsageError(f"env: {config.env!r} can't be drawn: it has no render mode 'rgb_array' (it has: {offered})")
-    return "rgb_array"
-
-
-def _picture(env: Any, name: str) -> np.ndarray:
-    try:
-        picture = np.asarray(env.render(), np.uint8)
-    except Exception as error:
-        hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if name.startswith("mujoco:") else ""
-        raise UsageError(f"env: {name!r} can't be drawn; {type(error).__name__}: {first_line(error)}{hint}") from error
-    if picture.ndim != 3 or picture.shape[-1] != 3:
-        raise UsageError(f"env: {name!r} can't be drawn: its picture has shape {picture.shape}, not height x width x 3")
-    return picture
+        player.close()
+    return Episode(np.stack(seen), np.stack(actions), np.array(rewards), frames, player.steps_per_second, ended)

@@ -51,9 +51,9 @@ def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 def _pack_block(block: np.ndarray) -> bytes:
     changes = block.copy()
     np.bitwise_xor(block[1:], block[:-1], out=changes[1:])
-    return zlib.compress(changes, LEVEL)
+    return zlib.compress(changes.tobytes(), LEVEL)
 
 
 def _unpack_block(piece: np.ndarray, block: np.ndarray) -> None:
-    changes = np.frombuffer(zlib.decompress(piece), np.uint8).reshape(block.shape)
+    changes = np.frombuffer(zlib.decompress(piece.tobytes()), np.uint8).reshape(block.shape)
     np.bitwise_xor.accumulate(changes, axis=0, out=block)

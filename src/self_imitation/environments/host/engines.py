@@ -138,8 +138,6 @@ def make_one(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any
         sys.path.append(os.getcwd())
     host_id = _host_id(env)
     try:
-        if render_mode is not None:
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures need no screen, and pygame no search for one
         # Not every environment knows of render modes.
         asked: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         if asked and env.startswith("mujoco:"):
