@@ -9,7 +9,7 @@ from importlib import resources
 def table() -> dict[str, dict[str, float]]:
     """By game: a2c, acper, a2c_sil, random and human."""
     file = resources.files("self_imitation.environments").joinpath("data/atari_49_games.csv")
-    with file.open(encoding="utf-8", newline="") as opened:
+    with file.open(encoding="utf-8") as opened:
         return {row.pop("game"): {name: float(score) for name, score in row.items()} for row in csv.DictReader(opened)}
 
 

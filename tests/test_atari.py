@@ -1,0 +1,164 @@
+"""Atari: the emulators against a plain pipeline on one `ALEInterface`, and what is made of games."""
+
+import ale_py
+import cv2
+import jax
+import numpy as np
+import pytest
+from ale_py import roms
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from self_imitation.config import resolve
+from self_imitation.environments import atari_scores, catalogue
+from self_imitation.environments.host import engines, players
+from self_imitation.errors import UsageError
+from self_imitation.host_collection import HostCollector, Part
+from self_imitation.validation import validate
+
+
+class Twin:
+    """The paper's preprocessing, frame by frame. A frame at which the game is over is not shown: the maximum is then
+    taken over what was shown last.
+    """
+
+    def __init__(self, game, seed):
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.setInt("random_seed", seed)
+        self.ale.loadROM(roms.get_rom_path(game))
+        self.actions = self.ale.getMinimalActionSet()
+
+    def reset(self, frames):
+        """FIRE if the game knows it, then as many no-ops as the other one drew: its random numbers are its own."""
+        self.ale.reset_game()
+        if ale_py.Action.FIRE in self.actions:
+            self.ale.act(ale_py.Action.FIRE)
+        while self.ale.getEpisodeFrameNumber() < frames:
+            self.ale.act(ale_py.Action.NOOP)
+        self.screens = [self.ale.getScreenGrayscale()] * 2
+        self.stack = [np.zeros((84, 84), np.uint8)] * 3 + [self._small(self.screens[0])]
+        return np.stack(self.stack)
+
+    def step(self, action):
+        reward = 0
+        for frame in range(4):
+            reward += self.ale.act(self.actions[action])
+            if self.ale.game_over():
+                break
+            if frame >= 2:
+                self.screens[frame - 2] = self.ale.getScreenGrayscale()
+        self.stack = [*self.stack[1:], self._small(np.maximum(*self.screens))]
+        return np.stack(self.stack), reward, self.ale.game_over()
+
+    def _small(self, screen):
+        return cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
+
+
+@pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders", "Seaquest", "MontezumaRevenge", "Pong", "Freeway"])
+def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(game):
+    config = engines.settle(validate(resolve(f"atari:{game}", "authors")))
+    vector = engines.make_vector(config, engines.inspect(config), [7, 8])
+    resets, real = [], vector.env.recv
+
+    def noted():
+        answer = real()
+        resets.append(answer[-1]["episode_frame_number"])
+        return answer
+
+    vector.env.recv = noted
+    seen, about = vector.env.reset(seed=np.array([7, 8]))
+    twins = [Twin(catalogue.find(f"atari:{game}").host_id, seed) for seed in (7, 8)]
+    for place, twin in enumerate(twins):
+        np.testing.assert_array_equal(seen[place], twin.reset(about["episode_frame_number"][place]))
+    generator, ends = np.random.default_rng(0), 0
+    for _ in range(450):
+        action = generator.integers(len(twins[0].actions), size=2)
+        vector.send(action)
+        arrival = vector.receive()
+        for place, twin in enumerate(twins):
+            stack, reward, ended = twin.step(action[place])
+            np.testing.assert_array_equal(arrival.successor[place], stack)
+            assert (arrival.reward[place], arrival.terminated[place]) == (reward, ended)
+            after = twin.reset(resets[-1][place]) if ended else stack
+            np.testing.assert_array_equal(arrival.observation[place], after)
+            ends += ended
+    vector.close()
+    assert ends > 0 or game not in ("Breakout", "Seaquest"), "a lost life ends nothing, a game does"
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1000), steps=st.integers(1, 7))
+def test_stacks_that_travelled_frame_by_frame_are_those_that_the_policy_saw(seed, steps):
+    """Over ends of games, from one rollout to the next, in two halves."""
+    config = engines.settle(validate(resolve("atari:Breakout", "authors")))
+    spaces = engines.inspect(config)
+    halves = [Part(slice(i, i + 1), engines.make_vector(config, spaces, [seed + i])) for i in range(2)]
+    collector = HostCollector(halves, spaces.spec, 1, steps, delay=1, rewards="sign")
+    collector.begin(np.array([[seed, seed + 1]]))
+    generator, seen = np.random.default_rng(seed), []
+
+    def act(part, time, observation):
+        seen.append(observation[0, 0].copy())
+        return generator.integers(4, size=(1, 1))
+
+    for _ in range(60 // steps):
+        seen.clear()
+        columns = collector.collect(act, 0)
+        of_one_seed = [column[0] if name == "first" else column[:, 0] for name, column in columns._asdict().items()]
+        rollout = jax.jit(type(columns).on_device)(type(columns)(*of_one_seed))
+        policy_saw = np.moveaxis(np.stack(seen).reshape(steps, 2, 4, 84, 84), 2, -1)
+        np.testing.assert_array_equal(rollout.observation, policy_saw)
+        np.testing.assert_array_equal(rollout.last_observation, np.moveaxis(collector.observation[0], 1, -1))
+        assert set(np.unique(rollout.reward)) <= {-1.0, 0.0, 1.0}
+    collector.close()
+
+
+def test_scores_are_raw_and_what_is_learnt_from_is_their_sign():
+    """An invader pays 5 or more."""
+    config = engines.settle(validate(resolve("atari:SpaceInvaders", "authors")))
+    spaces = engines.inspect(config)
+    collector = HostCollector(
+        [Part(slice(0, 1), engines.make_vector(config, spaces, [1]))], spaces.spec, 1, 200, 1, config.rewards
+    )
+    collector.begin(np.array([[1]]))
+    columns = collector.collect(lambda *_: np.array([[1]]), 0)
+    collector.close()
+    assert set(np.unique(columns.reward)) == {0.0, 1.0}
+    assert columns.episode_return.max() >= 5 * columns.reward.sum() > 0
+
+
+def test_games_go_by_the_papers_names_in_any_spelling():
+    assert len(catalogue.atari_games()) >= 100
+    for game in atari_scores.table():
+        assert catalogue.find(f"atari:{game}").host_id in catalogue.atari_games().values()
+    assert catalogue.find("atari:montezuma_revenge") == catalogue.find("atari:MontezumaRevenge")
+    with pytest.raises(UsageError, match=r"env: 'atari:Montezuma' is unknown; did you mean"):
+        catalogue.find("atari:Montezuma")
+
+
+def test_scores_are_normalised_by_a_human_and_a_random_player():
+    assert atari_scores.human_normalised("Alien", 227.8) == 0
+    assert atari_scores.human_normalised("Alien", 6875.4) == 1
+    assert atari_scores.human_normalised("montezumarevenge", 4366.7) == 1
+    assert atari_scores.human_normalised("Adventure", 1.0) is None
+
+
+def test_a_game_is_shown_in_its_own_colours_while_the_policy_sees_what_it_always_sees():
+    player = players.AtariPlayer("atari:Breakout")
+    config = engines.settle(validate(resolve("atari:Breakout", "authors")))
+    vector = engines.make_vector(config, engines.inspect(config), [5])
+    np.testing.assert_array_equal(player.reset(5), vector.reset([5]))
+    for _ in range(30):
+        vector.send(np.array([3]))
+        arrival, seen = vector.receive(), player.step(np.array([3]))
+        np.testing.assert_array_equal(seen.observation, arrival.successor)
+        picture = player.picture()
+        assert picture.shape == (210, 160, 3)
+        grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+        near = cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA).astype(int) - seen.observation[0, -1]
+        assert np.abs(near).mean() < 3, "the same moment"
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
+    player.close()
+    vector.close()
