@@ -23,9 +23,10 @@ CAPACITIES = (100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class BenchArguments:
-    what: tyro.conf.Positional[Literal["all", "replay", "train", "mujoco", "startup"]] = "all"
+    what: tyro.conf.Positional[Literal["all", "replay", "train", "mujoco", "atari", "startup"]] = "all"
     """replay: the memory's draw and write-back; train: whole iterations on a grid world; mujoco: PPO+SIL on Hopper
-    beside its environments alone; startup: what a user waits for; all: each of them."""
+    beside its environments alone; atari: A2C+SIL on a game beside its emulators alone (it wants a GPU); startup: what a
+    user waits for; all: each of them."""
     json: str | None = None
     """Write the figures to this file too."""
 
@@ -37,8 +38,9 @@ def bench(arguments: Sequence[str]) -> int:
         files.require_writable(Path(given.json), "json")
     if given.what == "all":
         return _each(given.json)
-    devices.prepare(TrainConfig(env="mujoco:Hopper", seeds=8) if given.what == "mujoco" else TrainConfig(seeds=1))
-    measure = {"replay": _replay, "train": _train, "mujoco": _mujoco, "startup": _startup}[given.what]
+    devices.prepare({"mujoco": TrainConfig(env="mujoco:Hopper", seeds=8)}.get(given.what, TrainConfig(seeds=1)))
+    measures = {"replay": _replay, "train": _train, "mujoco": _mujoco, "atari": _atari, "startup": _startup}
+    measure = measures[given.what]
     _write(given.json, {given.what: measure()})
     return 0
 
@@ -46,7 +48,7 @@ def bench(arguments: Sequence[str]) -> int:
 def _each(path: str | None) -> int:
     """One after another, each in a process of its own: JAX is set up differently for each."""
     results: dict[str, Any] = {}
-    for what in ("replay", "train", "mujoco", "startup"):
+    for what in ("replay", "train", "mujoco", "atari", "startup"):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "result.json"
             status = subprocess.run([*SIL, "bench", what, "--json", str(file)], check=False).returncode
@@ -118,6 +120,30 @@ def _mujoco() -> dict[str, Any] | None:
             f"  Stable-Baselines3's PPO      {other:8,.0f} steps/s   ours is {rates['training'] / other:.1f} x as fast"
         )
     return result
+
+
+def _atari() -> dict[str, Any] | None:
+    if not importlib.util.find_spec("ale_py"):
+        print("atari: left out; it needs pip install 'self-imitation[atari]'")
+        return None
+    from self_imitation.benchmarks import atari
+
+    print("atari: A2C+SIL on Montezuma's Revenge, the paper's settings (16 x 5, M = 4, batch 512, memory 100,000)")
+    results: dict[str, Any] = {}
+    for seeds in (1, 8):
+        copies = 16 * seeds
+        emulators, trained = atari.emulators_alone(copies, devices.cores()), atari.training(seeds)
+        results[str(seeds)] = {"emulators": emulators, **trained}
+        share = trained["steps_per_second"] / emulators
+        print(f"  {copies:3d} emulators alone           {emulators:8,.0f} steps/s")
+        print(
+            f"  training {seeds} run{'s' if seeds > 1 else ' '} at once        "
+            f"{trained['steps_per_second']:8,.0f} steps/s   {share:.0%} of that"
+        )
+        for title, spent in (("of an iteration", trained["iteration_ms"]), ("alone", trained["alone_ms"])):
+            for name, milliseconds in spent.items():
+                print(f"    {title}: {name:52} {milliseconds:8.2f} ms", flush=True)
+    return results
 
 
 def _startup() -> dict[str, float]:
