@@ -18,8 +18,8 @@ from self_imitation.validation import validate
 
 
 class Twin:
-    """The paper's preprocessing, frame by frame. A frame at which the game is over is not shown: the maximum is then
-    taken over what was shown last.
+    """The paper's preprocessing, frame by frame. A frame at which the game is over is not shown: then the maximum is
+    that of the step before, and if the third frame came before the end, of that one too.
     """
 
     def __init__(self, game, seed):
@@ -37,8 +37,9 @@ class Twin:
             self.ale.act(ale_py.Action.FIRE)
         while self.ale.getEpisodeFrameNumber() < frames:
             self.ale.act(ale_py.Action.NOOP)
-        self.screens = [self.ale.getScreenGrayscale()] * 2
-        self.stack = [np.zeros((84, 84), np.uint8)] * 3 + [self._small(self.screens[0])]
+        self.last = self.ale.getScreenGrayscale()
+        self.last_but_one = np.zeros_like(self.last)
+        self.stack = [np.zeros((84, 84), np.uint8)] * 3 + [self._small(self.last)]
         return np.stack(self.stack)
 
     def step(self, action):
@@ -47,9 +48,12 @@ class Twin:
             reward += self.ale.act(self.actions[action])
             if self.ale.game_over():
                 break
-            if frame >= 2:
-                self.screens[frame - 2] = self.ale.getScreenGrayscale()
-        self.stack = [*self.stack[1:], self._small(np.maximum(*self.screens))]
+            if frame == 2:
+                self.last_but_one = self.ale.getScreenGrayscale()
+            if frame == 3:
+                self.last = self.ale.getScreenGrayscale()
+        self.last = np.maximum(self.last, self.last_but_one)
+        self.stack = [*self.stack[1:], self._small(self.last)]
         return np.stack(self.stack), reward, self.ale.game_over()
 
     def _small(self, screen):
@@ -73,7 +77,7 @@ def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(game):
     for place, twin in enumerate(twins):
         np.testing.assert_array_equal(seen[place], twin.reset(about["episode_frame_number"][place]))
     generator, ends = np.random.default_rng(0), 0
-    for _ in range(450):
+    for _ in range(700):
         action = generator.integers(len(twins[0].actions), size=2)
         vector.send(action)
         arrival = vector.receive()
@@ -85,7 +89,7 @@ def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(game):
             np.testing.assert_array_equal(arrival.observation[place], after)
             ends += ended
     vector.close()
-    assert ends > 0 or game not in ("Breakout", "Seaquest"), "a lost life ends nothing, a game does"
+    assert ends > 0 or game in ("Pong", "Freeway"), "a lost life ends nothing, a game does"
 
 
 @settings(max_examples=8, deadline=None)

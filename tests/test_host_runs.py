@@ -227,16 +227,17 @@ def test_things_are_shared_out_evenly():
 
 def test_no_two_steps_or_halves_share_their_chance(tmp_path):
     program = program_of(tmp_path, seeds=2)
-    progress, keys = program._next_keys(program.begin())
-    assert keys.shape[:2] == (5, 2)
-    act = program._actor(progress, np.asarray(keys))
+    progress, keys = program.begin(), program.keys()
+    assert keys.shape == (5, 2, 2)
+    act = host_program.Actor(program.functions, progress, keys, updates=0, pauses=0)
     seen = np.zeros((2, 40, 4), np.float32)
     chosen = {(part, time): act(part, time, seen) for part in (0, 1) for time in range(5)}
     np.testing.assert_array_equal(chosen[1, 3], act(1, 3, seen))
     drawn = [row.tobytes() for actions in chosen.values() for row in actions]
     assert len(set(drawn)) == len(drawn) == 20, "halves, steps and seeds"
-    _, later = program._next_keys(progress)
-    assert not (np.asarray(later)[:, None] == np.asarray(keys)[None]).all(-1).any(), "nor do two rollouts"
+    np.testing.assert_array_equal(program.keys(), keys)
+    program.advance(progress, 1)
+    assert not (program.keys()[:, None] == keys[None]).all(-1).any(), "nor do two rollouts"
     program.close()
 
 

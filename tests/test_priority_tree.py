@@ -46,7 +46,8 @@ def assert_tree_equals(tree: PriorityTree, weights: np.ndarray, was_set: np.ndar
     padding = leaves - len(weights)
     assert padding >= 0
     summed = np.pad(weights.astype(np.float64), (0, padding))
-    least = np.pad(np.where(was_set, weights, np.float32(np.inf)), (0, padding), constant_values=np.inf)
+    drawable = was_set & (weights > 0)
+    least = np.pad(np.where(drawable, weights, np.float32(np.inf)), (0, padding), constant_values=np.inf)
     first = 0
     for level in range(tree.depth + 1):
         nodes = tree.top * 16**level
@@ -345,3 +346,19 @@ def test_trees_side_by_side_are_as_each_alone(capacity):
             alone_leaf, alone_weight = draw(tree, uniform[k])
             assert_array_equal(leaf[k], alone_leaf)
             assert_array_equal(weight[k], alone_weight)
+
+
+@pytest.mark.parametrize("find", [priority_tree._find_by_walking, priority_tree._find_by_comparing])
+@pytest.mark.parametrize("zeros", [0.0, 0.5, 0.99])
+def test_on_every_device_the_top_is_searched_as_an_exact_cumulative_sum(find, zeros):
+    rng = np.random.default_rng(0)
+    sums = np.where(rng.random(1024) < zeros, 0, 10.0 ** rng.uniform(-4, 3, 1024)).astype(np.float32)
+    sums[500] = 1.0  # else there may be none
+    uniform = rng.random(2000).astype(np.float32)
+    uniform[:2] = 0.0, 1 - 2.0**-24
+    node = np.asarray(jax.jit(find)(sums, uniform))
+    assert (sums[node] > 0).all()
+    exact = np.cumsum(sums.astype(np.float64))
+    mass, slack = uniform * exact[-1], 1e-5 * exact[-1]
+    assert (mass <= exact[node] + slack).all()
+    assert (mass >= exact[node] - sums[node] - slack).all()

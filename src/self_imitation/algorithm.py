@@ -1,12 +1,14 @@
 """Algorithm 1, on one page: collect, explore, remember, improve, imitate."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -14,7 +16,7 @@ from self_imitation import collection, imitation
 from self_imitation import memory as episodic_memory
 from self_imitation.collection import Acting
 from self_imitation.config import SelfImitationConfig
-from self_imitation.memory import Memory
+from self_imitation.memory import Batch, Memory
 from self_imitation.normalisation import Normaliser, Scales
 from self_imitation.types import ActorCritic, Environment, Learner, Metrics, Rollout, Spec
 
@@ -86,10 +88,11 @@ def learn(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Metrics]
     return state, {**learned, **copied}
 
 
-def learn_on_policy(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Metrics]:
+def learn_on_policy(agent: Agent, state: State, rollout: Rollout, ends: bool = True) -> tuple[State, Metrics]:
+    """`ends`: whether an episode may have ended in the rollout."""
     state = adjust(agent, state, rollout)  # the running normalisation, if the agent wants it
     state, bonus = explore(agent, state, rollout)  # novelty, if the agent wants it
-    state = remember(agent, state, rollout)  # finished episodes, environment reward only
+    state = remember(agent, state, rollout, ends)  # finished episodes, environment reward only
     state, learned = improve(agent, state, rollout, bonus)
     novelty = {} if bonus is None else {"bonus": bonus.mean()}
     return state, {**learned, **novelty}
@@ -125,10 +128,10 @@ def explore(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Float[
     return eqx.tree_at(lambda s: s.exploration, state, exploration), bonus
 
 
-def remember(agent: Agent, state: State, rollout: Rollout) -> State:
+def remember(agent: Agent, state: State, rollout: Rollout, ends: bool = True) -> State:
     if agent.imitation is None or state.memory is None:
         return state
-    memory = episodic_memory.remember(state.memory, rollout, agent.imitation)
+    memory = episodic_memory.remember(state.memory, rollout, agent.imitation, ends)
     return eqx.tree_at(lambda s: s.memory, state, memory)
 
 
@@ -148,11 +151,26 @@ def imitate(agent: Agent, state: State, updates: int | None = None) -> tuple[Sta
         return state, {}
     config = agent.imitation if updates is None else dataclasses.replace(agent.imitation, updates=updates)
     key, key_draw = jax.random.split(state.key)
-    normalise = None
-    if agent.normaliser is not None and state.scales is not None:
-        normalise = partial(agent.normaliser.batch, state.scales)
     learner, memory, metrics = imitation.imitate(
-        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, config, normalise
+        agent.actor_critic, agent.optimiser, state.learner, state.memory, key_draw, config, _batches_seen(agent, state)
     )
     state = eqx.tree_at(lambda s: (s.learner, s.memory, s.key), state, (learner, memory, key))
     return state, {**metrics, "memory_size": memory.size.astype("float32")}
+
+
+def imitate_batch(agent: Agent, state: State, batch: Batch) -> tuple[State, Float[Array, " batch"], Metrics]:
+    """One update with a batch from a memory that is elsewhere; also (R - V)+ of each item."""
+    assert agent.imitation is not None
+    seen = _batches_seen(agent, state)
+    learned, advantage, metrics = imitation.step(
+        agent.actor_critic, agent.optimiser, state.learner, seen(batch), agent.imitation
+    )
+    learner = jax.tree.map(lambda new, old: jnp.where(jnp.any(batch.weight > 0), new, old), learned, state.learner)
+    return eqx.tree_at(lambda s: s.learner, state, learner), advantage, metrics
+
+
+def _batches_seen(agent: Agent, state: State) -> Callable[[Batch], Batch]:
+    """From what the memory holds to what the actor-critic sees."""
+    if agent.normaliser is None or state.scales is None:
+        return lambda batch: batch
+    return partial(agent.normaliser.batch, state.scales)

@@ -1,7 +1,7 @@
 """Acting in environments on the host: a loop, and the same `Rollout` as from environments on the device."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,10 @@ from self_imitation.environments.delayed_reward import Payments
 from self_imitation.environments.host import snapshots
 from self_imitation.environments.host.vectors import Arrival, HostVector
 from self_imitation.errors import FaultyEnvironmentError
+from self_imitation.loops import over_steps
 from self_imitation.types import Rollout, Spec
+
+T = TypeVar("T")
 
 Act = Callable[[int, int, np.ndarray], np.ndarray]
 """From the number of a part, the number of a step of the rollout, and the part's observations, to its actions."""
@@ -83,7 +86,7 @@ class StackColumns(NamedTuple):
 
         first = jnp.moveaxis(self.first, -3, -1)
         steps: Any = (self.frame, self.successor, self.ended)
-        last, (observation, successor) = jax.lax.scan(stack_up, first, steps)
+        last, (observation, successor) = over_steps(stack_up, first, steps)
         rest = {name: getattr(self, name) for name in Columns._fields if name in self._fields and name != "successor"}
         return Rollout(observation=observation, successor=successor, last_observation=last, **rest)
 
@@ -109,10 +112,13 @@ class HostCollector:
         self.parts, self.spec, self.seeds, self.steps, self.rewards = parts, spec, seeds, steps, rewards
         self.environments = parts[-1].columns.stop
         shape = seeds, self.environments
-        self.observation: np.ndarray = np.zeros((*shape, *host_shape(spec)), spec.observation_dtype)
         self.episode_return = np.zeros(shape)
         self.episode_length = np.zeros(shape, np.int64)
         self.payments = Payments(shape, delay)
+        self._seen: list[np.ndarray] = []
+        """What the policy sees next in each part, [K, n, ...]."""
+        self._under_way: list[list[np.ndarray]] = [[] for _ in parts]
+        """The actions of steps that have begun already."""
 
     def begin(self, seeds: np.ndarray) -> None:
         """Fresh episodes everywhere; `seeds` [K, N] are for the environments' random numbers."""
@@ -121,38 +127,45 @@ class HostCollector:
                 first = part.vector.reset([int(seed) for seed in seeds[:, part.columns].reshape(-1)])
             except FaultyEnvironmentError as fault:
                 raise FaultyEnvironmentError(f"{fault}, at its first reset") from fault.__cause__
-            self.observation[:, part.columns] = self._by_seed(first)
+            self._seen.append(self._by_seed(first))
+
+    @property
+    def observation(self) -> np.ndarray:
+        """What the policy sees next, [K, N, ...]."""
+        return np.concatenate(self._seen, axis=1)
 
     def collect(self, act: Act, step: int) -> Columns | StackColumns:
         """T steps of every environment, as arrays [T, K, N, ...]. `step`: how many steps each seed made before."""
-        steps = self.steps_of(act, step)
+        collecting = self.steps_of(act, step)
         while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+            if (rollout := next_of(collecting)) is not None:
+                return rollout
 
-    def steps_of(self, act: Act, step: int) -> Generator[None, None, Columns | StackColumns]:
-        """The same, one step of one part at a time: it stops where environments step, for others to do their work.
+    def steps_of(self, act: Act, step: int, ahead: bool = False) -> Generator[None, None, Columns | StackColumns]:
+        """The same, in turns: it pauses whenever environments have begun to step. `ahead`: they begin the step after
+        the last one too, before the rollout is put together, and the next rollout goes on with it; its time is T.
 
         The loop only keeps what comes; what can be worked out for the whole rollout at once waits for its end.
         """
-        begun, numbers = self.observation.copy(), range(len(self.parts))
-        actions: list[list[np.ndarray]] = [[] for _ in numbers]
-        arrivals: list[list[Arrival]] = [[] for _ in numbers]
+        begun, actions = self.observation, self._under_way
+        arrivals: list[list[Arrival]] = [[] for _ in self.parts]
+        last = self.steps if ahead else self.steps - 1
         try:
-            for number in numbers:
-                actions[number].append(self._send(act, number, 0))
-                yield
+            for number in range(len(self.parts)):
+                if not actions[number]:
+                    actions[number].append(self._send(act, number, 0))
+                    yield
             for time in range(1, self.steps + 1):
                 for number, part in enumerate(self.parts):
                     arrival = part.vector.receive()
-                    self.observation[:, part.columns] = self._by_seed(arrival.observation)
+                    self._seen[number] = self._by_seed(arrival.observation)
                     arrivals[number].append(arrival if self.spec.stack == 1 else _newest(arrival))
-                    if time < self.steps:
+                    if time <= last:
                         actions[number].append(self._send(act, number, time))
+                    if time < self.steps:
                         yield
-            rollout = self._columns(begun, actions, arrivals)
+            self._under_way = [own[self.steps :] for own in actions]
+            rollout = self._columns(begun, [own[: self.steps] for own in actions], arrivals)
         except FaultyEnvironmentError as fault:
             time, what = min((_first_fault(part, len(arrivals[-1])) for part in arrivals), key=lambda found: found[0])
             at = step + (time + 1) * self.environments
@@ -160,9 +173,8 @@ class HostCollector:
         return rollout
 
     def _send(self, act: Act, number: int, time: int) -> np.ndarray:
-        part = self.parts[number]
-        action = act(number, time, self.observation[:, part.columns])
-        part.vector.send(action.reshape(-1, *self.spec.action_shape))
+        action = act(number, time, self._seen[number])
+        self.parts[number].vector.send(action.reshape(-1, *self.spec.action_shape))
         return action
 
     def _columns(
@@ -170,18 +182,21 @@ class HostCollector:
     ) -> Columns | StackColumns:
         def gather(columns: list[list[np.ndarray]]) -> np.ndarray:
             """[T, K, N, ...] of all parts."""
-            stacked = [np.stack(column) for column in columns]
-            whole = np.empty((self.steps, *begun.shape[:2], *stacked[0].shape[3:]), stacked[0].dtype)
-            for part, rows in zip(self.parts, stacked, strict=True):
-                whole[:, :, part.columns] = rows
+            first = columns[0][0]
+            whole = np.empty((self.steps, *begun.shape[:2], *first.shape[2:]), first.dtype)
+            for part, rows in zip(self.parts, columns, strict=True):
+                for time, row in enumerate(rows):
+                    whole[time, :, part.columns] = row
             return whole
 
         def arrived(field: str) -> np.ndarray:
             return gather([[self._by_seed(getattr(arrival, field)) for arrival in part] for part in arrivals])
 
         terminated, truncated, observation = arrived("terminated"), arrived("truncated"), arrived("observation")
-        earned, successor, ended = arrived("reward"), arrived("successor"), terminated | truncated
-        if not all(_finite(array).all() for array in (earned, observation, successor)):
+        earned, ended = arrived("reward"), terminated | truncated
+        successor = arrived("successor") if ended.any() else observation
+        numbers = [array for array in (earned, observation, successor) if array.dtype.kind == "f"]
+        if not all(_finite(array).all() for array in numbers):
             raise FaultyEnvironmentError("it gave a number that is not finite")
         reward = self.payments.pay_all(earned, ended)
         episode_return, episode_length = self._follow(reward, ended)
@@ -219,7 +234,7 @@ class HostCollector:
 
     def save(self) -> dict[str, np.ndarray]:
         """Where everything stands, with seeds first; only if it `can_be_saved`."""
-        saved = {name: array.copy() for name, array in self._own().items()}
+        saved = {"observation": self.observation, **{name: array.copy() for name, array in self._own().items()}}
         for number, part in enumerate(self.parts):
             saved |= {f"{number}.{name}": self._by_seed(rows) for name, rows in snapshots.take(part.vector).items()}
         return saved
@@ -228,6 +243,7 @@ class HostCollector:
         """Go on from there; the environments have begun already."""
         for name, array in self._own().items():
             array[:] = saved[name]
+        self._seen = [np.ascontiguousarray(saved["observation"][:, part.columns]) for part in self.parts]
         for number, part in enumerate(self.parts):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): rows for name, rows in saved.items() if name.startswith(prefix)}
@@ -235,7 +251,6 @@ class HostCollector:
 
     def _own(self) -> dict[str, np.ndarray]:
         return {
-            "observation": self.observation,
             "episode_return": self.episode_return,
             "episode_length": self.episode_length,
             "owed": self.payments.owed,
@@ -247,6 +262,14 @@ class HostCollector:
             part.vector.close()
 
 
+def next_of(going: Generator[None, None, T]) -> T | None:
+    """What it gives in the end; None before."""
+    try:
+        return next(going)
+    except StopIteration as end:
+        return end.value
+
+
 def host_shape(spec: Spec) -> tuple[int, ...]:
     """Of an observation as the host keeps it: of a stack, the frames first."""
     height_and_width = spec.observation_shape[:-1]
@@ -254,8 +277,8 @@ def host_shape(spec: Spec) -> tuple[int, ...]:
 
 
 def _newest(arrival: Arrival) -> Arrival:
-    """Of each stack the newest frame, in memory of its own: the emulator may use its arrays again."""
-    return arrival._replace(successor=arrival.successor[:, -1].copy(), observation=arrival.observation[:, -1].copy())
+    """Of each stack the newest frame."""
+    return arrival._replace(successor=arrival.successor[:, -1], observation=arrival.observation[:, -1])
 
 
 def shapes(spec: Spec, shape: tuple[int, ...]) -> Columns | StackColumns:

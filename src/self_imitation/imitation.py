@@ -77,7 +77,7 @@ def imitate(
     memory: Memory,
     key: PRNGKeyArray,
     config: SelfImitationConfig,
-    normalise: Callable[[Batch], Batch] | None = None,
+    normalise: Callable[[Batch], Batch] = lambda batch: batch,
 ) -> tuple[Learner, Memory, Metrics]:
     """The last loop of Algorithm 1: M times draw a batch, take a gradient step, renew the drawn priorities.
 
@@ -88,12 +88,8 @@ def imitate(
 
     def update(so_far: tuple[Learner, Memory], key: PRNGKeyArray) -> tuple:
         learner, memory = so_far
-        batch = episodic_memory.draw(memory, key, config)
-        batch = batch if normalise is None else normalise(batch)
-        gradient, (advantage, metrics) = jax.grad(loss_of_batch, has_aux=True)(
-            learner.params, actor_critic, batch, config
-        )
-        learner = optimisation.descend(optimiser, learner, gradient)
+        batch = normalise(episodic_memory.draw(memory, key, config))
+        learner, advantage, metrics = step(actor_critic, optimiser, learner, batch, config)
         return (learner, episodic_memory.reprioritise(memory, batch, advantage, config)), metrics
 
     keys = jax.random.split(key, config.updates)
@@ -101,6 +97,18 @@ def imitate(
     (learned, memory), metrics = jax.lax.scan(update, (learner, memory), keys)
     learner = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, learner)
     return learner, memory, jax.tree.map(jnp.mean, metrics)
+
+
+def step(
+    actor_critic: ActorCritic,
+    optimiser: optax.GradientTransformation,
+    learner: Learner,
+    batch: Batch,
+    config: SelfImitationConfig,
+) -> tuple[Learner, Float[Array, " batch"], Metrics]:
+    """One gradient step on Eq. 1; also (R - V)+ of each item."""
+    gradient, (advantage, metrics) = jax.grad(loss_of_batch, has_aux=True)(learner.params, actor_critic, batch, config)
+    return optimisation.descend(optimiser, learner, gradient), advantage, metrics
 
 
 def loss_of_batch(

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UIn
 
 from self_imitation import priority_tree
 from self_imitation.config import SelfImitationConfig
+from self_imitation.loops import over_steps
 from self_imitation.priority_tree import PriorityTree
 from self_imitation.returns import discounted_returns
 from self_imitation.types import Experience
@@ -24,8 +25,9 @@ from self_imitation.types import Experience
 MIN_PRIORITY = 1e-6
 """Floor of a priority (authors' code): what was once not worth imitating may become so."""
 
-CHUNK = 64
-"""Steps of an episode that are moved into the memory at a time."""
+CHUNK, CHUNK_OF_FRAMES = 64, 256
+"""Steps of an episode that are moved into the memory at a time. With frames it pays to move more: what has them learns
+on a GPU, for which a turn of the loop costs the same."""
 
 
 class Recent(eqx.Module):
@@ -117,11 +119,14 @@ def create(like: PyTree, config: SelfImitationConfig, room: int, stack: int = 1)
     )
 
 
-def remember(memory: Memory, rollout: Experience, config: SelfImitationConfig) -> Memory:
-    """Take in a rollout; the episodes that ended in it join the memory with their returns, in the order they ended."""
+def remember(memory: Memory, rollout: Experience, config: SelfImitationConfig, ends: bool = True) -> Memory:
+    """Take in a rollout; the episodes that ended in it join the memory with their returns, in the order they ended.
+
+    `ends`: whether any did, as far as is known beforehand. To find out, the host waits for what a GPU is doing.
+    """
     recent, finished = _take_in(memory, rollout, config)
     memory = eqx.tree_at(lambda m: m.recent, memory, recent)
-    return _store(memory, finished, config)
+    return _store(memory, finished, config) if ends else memory
 
 
 def draw(memory: Memory, key: PRNGKeyArray, config: SelfImitationConfig) -> Batch:
@@ -199,7 +204,7 @@ def _take_in(memory: Memory, rollout: Experience, config: SelfImitationConfig) -
         length = jnp.minimum(length + 1, recent.room)
         return (jnp.where(ended, 0, length), rewarded & ~ended, cut & ~ended), (length, rewarded, cut)
 
-    (length, rewarded, cut), (lengths, any_reward, any_cut) = jax.lax.scan(
+    (length, rewarded, cut), (lengths, any_reward, any_cut) = over_steps(
         follow, (recent.length, recent.rewarded, recent.cut), (rollout.reward, rollout.ended)
     )
     kept = rollout.ended & any_reward if config.keep == "positive" else rollout.ended
@@ -239,7 +244,8 @@ def _store(memory: Memory, finished: _Finished, config: SelfImitationConfig) -> 
     """Move finished episodes into the memory, chunk by chunk, each episode from its last step to its first."""
     slots = memory.returns.shape[0]
     ring = memory.recent.reward.shape[0]
-    chunks = -(-finished.length // CHUNK)
+    chunk = CHUNK if memory.stack == 1 else CHUNK_OF_FRAMES
+    chunks = -(-finished.length // chunk)
     chunks_done = jnp.cumsum(chunks)
     steps_done = jnp.cumsum(finished.length)
 
@@ -248,7 +254,7 @@ def _store(memory: Memory, finished: _Finished, config: SelfImitationConfig) -> 
         place = jnp.searchsorted(chunks_done, number, side="right")
         within = number - (chunks_done[place] - chunks[place])
         length = finished.length[place]
-        from_end = within * CHUNK + jnp.arange(CHUNK)
+        from_end = within * chunk + jnp.arange(chunk)
         # Seeds that share one loop make as many turns as the busiest of them: the others' idle turns change nothing.
         exists = (from_end < length) & (number < chunks_done[-1])
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from self_imitation import distributions
 from self_imitation.config import NetworkConfig
+from self_imitation.convolution import convolve
 from self_imitation.types import Continuous, Distribution, Spec
 
 # Orthogonal initialisation with these gains (authors' code).
@@ -57,8 +58,7 @@ class Convolution(eqx.Module):
         self.stride = stride
 
     def __call__(self, x: Float[Array, "batch height width inputs"]) -> Float[Array, "batch h w outputs"]:
-        strides, layout = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
-        return jax.lax.conv_general_dilated(x, self.weight, strides, "VALID", dimension_numbers=layout) + self.bias
+        return convolve(x, self.weight, self.stride) + self.bias
 
 
 class Body(eqx.Module):

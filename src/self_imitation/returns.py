@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from self_imitation.loops import over_steps
+
 
 def n_step_returns(
     reward: Float[Array, "T N"],
@@ -23,7 +25,7 @@ def n_step_returns(
         target = reward + discount * jnp.where(ended, value_at_end, following)
         return target, target
 
-    _, targets = jax.lax.scan(backwards, last_value, (reward, ended, value_at_end), reverse=True)
+    _, targets = over_steps(backwards, last_value, (reward, ended, value_at_end), reverse=True)
     return targets
 
 
@@ -48,7 +50,7 @@ def generalised_advantages(
         advantage = delta + discount * decay * jnp.where(ended, 0.0, later)
         return advantage, advantage
 
-    return jax.lax.scan(backwards, jnp.zeros_like(last_value), (delta, ended), reverse=True)[1]
+    return over_steps(backwards, jnp.zeros_like(last_value), (delta, ended), reverse=True)[1]
 
 
 def discounted_sums(
@@ -64,7 +66,7 @@ def discounted_sums(
         total = discount * before + reward
         return jnp.where(ended, 0.0, total), total
 
-    after, totals = jax.lax.scan(forwards, before, (reward, ended))
+    after, totals = over_steps(forwards, before, (reward, ended))
     return totals, after
 
 

@@ -1,17 +1,21 @@
 """A2C+SIL on an Atari game beside its emulators alone, and where the time goes."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
+from self_imitation import devices
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import atari, engines
-from self_imitation.runs import program
+from self_imitation.host_collection import shapes
 from self_imitation.runs.host_program import HostProgram
+from self_imitation.runs.program import Program, create
+from self_imitation.runs.turns import Turns
 from self_imitation.validation import validate
 
 GAME = "atari:MontezumaRevenge"
@@ -24,11 +28,11 @@ def config(seeds: int) -> TrainConfig:
     return engines.settle(validate(resolve(GAME, "authors", {"agent": "a2c+sil", "seeds": seeds})))
 
 
-def emulators_alone(copies: int, threads: int) -> float:
+def emulators_alone(copies: int) -> float:
     """Steps per second with random actions, nothing learnt, nothing kept."""
     game = catalogue.find(GAME).host_id
     assert game is not None
-    env = atari.make(game, copies, threads)
+    env = atari.make(game, copies, devices.cores())
     env.reset(seed=np.arange(copies))
     actions = np.random.default_rng(0).integers(env.single_action_space.n, size=(1000, copies)).astype(np.int32)
     for action in actions[:20]:
@@ -43,92 +47,93 @@ def emulators_alone(copies: int, threads: int) -> float:
 
 
 def training(seeds: int) -> dict[str, Any]:
-    """Steps per second of all seeds together, and the milliseconds of an iteration by what they were spent on."""
+    """Steps per second of all seeds together, and the milliseconds of an iteration by what the host did in them."""
     settings = config(seeds)
-    trained = program.create(settings)
-    progress = trained.begin()
-    trained.compile(progress)
-    progress = trained.advance(progress, 2)
-    clock = _Clock()
-    one = trained if isinstance(trained, HostProgram) else trained.seeds[0]  # type: ignore[attr-defined]
-    alone = _parts_alone(one, progress if seeds == 1 else progress[0]) if seeds == 1 else {}
-    progress = trained.begin() if seeds == 1 else progress  # what was timed alone has used the other one up
-    progress = trained.advance(progress, 2)
-    for seed in [trained] if isinstance(trained, HostProgram) else trained.seeds:  # type: ignore[attr-defined]
-        clock.watch(seed)
-    iterations, begun = 0, time.perf_counter()
-    while time.perf_counter() - begun < SECONDS:
-        progress = trained.advance(progress, 5)
-        iterations += 5
-    seconds = time.perf_counter() - begun
-    trained.close()
-    spent = {name: 1000 * total / iterations / seeds for name, total in clock.spent.items()}
-    spent["other"] = 1000 * seconds / iterations / seeds - sum(spent.values())
-    rate = iterations * settings.steps_per_iteration * seeds / seconds
-    return {"steps_per_second": rate, "iteration_ms": spent, "alone_ms": alone}
-
-
-class _Clock:
-    """How long the host waits for what."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = {}
-
-    def watch(self, seed: HostProgram) -> None:
-        assert seed.collector is not None
-        for part in seed.collector.parts:
-            part.vector.receive = self._timed("waiting for emulators", part.vector.receive)  # type: ignore[method-assign]
-            part.vector.send = self._timed("sending actions", part.vector.send)  # type: ignore[method-assign]
-        if not getattr(seed.functions, "watched", False):
-            seed.functions.watched = True  # type: ignore[attr-defined]
-            seed.functions.act = self._timed("acting, with what it waits for", seed.functions.act, wait=True)
-            seed.functions.imitate = self._timed("issuing self-imitation", seed.functions.imitate)
-            seed.functions.learn = self._timed("issuing A2C", seed.functions.learn)
-
-    def _timed(self, name: str, function: Callable, wait: bool = False) -> Callable:
-        def timed(*arguments: Any) -> Any:
-            begun = time.perf_counter()
-            result = function(*arguments)
-            if wait:
-                jax.block_until_ready(result)
-            self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begun
-            return result
-
-        return timed
-
-
-def _parts_alone(seed: HostProgram, progress: Any) -> dict[str, float]:
-    """Milliseconds of each function by itself, the device idle before and after."""
-    from self_imitation.host_collection import shapes
-    from self_imitation.runs.host_program import _acting
-
-    collector = seed.collector
-    assert collector is not None
-    observation = collector.observation[:, collector.parts[0].columns]
-    leaves, key = _acting(progress), np.zeros((1, 2), np.uint32)
-    found = {
-        "transfer of one half's stacks": _milliseconds(lambda: jax.device_put(observation)),
-        "act for one half": _milliseconds(lambda: np.asarray(seed.functions.act(leaves, key, observation))),
+    program: Any = create(settings)
+    progress = program.begin()
+    program.compile(progress)
+    progress, _ = _advance(program, progress, SECONDS / 3)
+    progress, seconds = _advance(program, progress, SECONDS)
+    spent = _watch(program.groups if isinstance(program, Turns) else [program])
+    progress, watched = _advance(program, progress, SECONDS / 2)
+    parts = {name: 1000 * total / watched[1] for name, total in spent.items()}
+    parts["the rest: Python, copies, waiting for learning"] = 1000 * watched[0] / watched[1] - sum(parts.values())
+    program.close()
+    return {
+        "steps_per_second": seconds[1] * settings.steps_per_iteration * seeds / seconds[0],
+        "iteration_ms": 1000 * seconds[0] / seconds[1],
+        "host_ms": parts,
     }
-    state = {"progress": progress}
+
+
+def alone() -> dict[str, float]:
+    """Milliseconds of each thing that one run asks of the device, by itself."""
+    settings = config(1)
+    program = HostProgram(settings)
+    progress = program.begin()
+    program.compile(progress)
+    functions, key = program.functions, np.zeros((1, 2), np.uint32)
+    part = program._opened.parts[0].columns
+    observation = np.ascontiguousarray(program._opened.observation[:, part])
+    acting = functions.acting([jax.numpy.copy(leaf) for leaf in progress])
+    found = {
+        "to bring one part's stacks to the device": _milliseconds(lambda: jax.device_put(observation)),
+        "to act for one part": _milliseconds(lambda: np.asarray(functions.act(acting, key, observation))),
+    }
+    state, copied = [progress], list[Any]()
 
     def imitate() -> Any:
-        state["progress"], metrics = seed.functions.imitate(state["progress"])
-        return jax.block_until_ready(metrics)
+        state[0], metrics = functions.imitate(state[0])
+        copied[:] = [metrics] * settings.sil.updates
+        return metrics
 
     found["one update of self-imitation"] = _milliseconds(imitate)
-    copied = [imitate()] * seed.updates
-    columns = jax.tree.map(
-        lambda leaf: np.zeros(leaf.shape, leaf.dtype),
-        shapes(seed.agent.spec, (seed.config.rollout, 1, seed.config.envs)),
-    )
+    spec = shapes(program.agent.spec, (settings.rollout, 1, settings.envs))
+    columns = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
 
     def learn() -> Any:
-        state["progress"] = seed.functions.learn(state["progress"], columns, copied)
-        return jax.block_until_ready(state["progress"].tally)
+        state[0] = functions.learn(state[0], columns, copied)
+        return state[0]
 
-    found["A2C and remembering, with the transfer of a rollout"] = _milliseconds(learn)
+    found["A2C and remembering"] = _milliseconds(learn)
+    program.close()
     return found
+
+
+def _advance(program: Program, progress: Any, seconds: float) -> tuple[Any, tuple[float, int]]:
+    """For about so long; also how long, and how many iterations that were."""
+    iterations, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        progress = program.advance(progress, 5)
+        iterations += 5
+    return progress, (time.perf_counter() - begun, iterations)
+
+
+def _watch(groups: list[HostProgram]) -> dict[str, float]:
+    """From now on, how many seconds the host spends in which call."""
+    spent: dict[str, float] = defaultdict(float)
+
+    def timed(name: str, function: Callable) -> Any:
+        def call(*arguments: Any) -> Any:
+            begun = time.perf_counter()
+            result = function(*arguments)
+            if name == "acting":
+                jax.block_until_ready(result)
+            spent[name] += time.perf_counter() - begun
+            return result
+
+        return call
+
+    for group in groups:
+        for part in group._opened.parts:
+            vector: Any = part.vector
+            vector.receive = timed("waiting for emulators", vector.receive)
+            vector.send = timed("handing over actions", vector.send)
+    for functions in {id(group.functions): cast(Any, group.functions) for group in groups}.values():
+        functions.act = timed("acting", functions.act)
+        functions.imitate = timed("starting self-imitation", functions.imitate)
+        functions.learn = timed("starting A2C", functions.learn)
+    return spent
 
 
 def _milliseconds(function: Callable[[], Any], tries: int = 20) -> float:

@@ -132,18 +132,23 @@ def _atari() -> dict[str, Any] | None:
     results: dict[str, Any] = {}
     for seeds in (1, 8):
         copies = 16 * seeds
-        emulators, trained = atari.emulators_alone(copies, devices.cores()), atari.training(seeds)
-        results[str(seeds)] = {"emulators": emulators, **trained}
-        share = trained["steps_per_second"] / emulators
-        print(f"  {copies:3d} emulators alone           {emulators:8,.0f} steps/s")
-        print(
-            f"  training {seeds} run{'s' if seeds > 1 else ' '} at once        "
-            f"{trained['steps_per_second']:8,.0f} steps/s   {share:.0%} of that"
-        )
-        for title, spent in (("of an iteration", trained["iteration_ms"]), ("alone", trained["alone_ms"])):
-            for name, milliseconds in spent.items():
-                print(f"    {title}: {name:52} {milliseconds:8.2f} ms", flush=True)
+        emulators, trained = atari.emulators_alone(copies), atari.training(seeds)
+        results[f"runs_{seeds}"] = {"emulators": emulators, **trained}
+        rate, iteration = trained["steps_per_second"], trained["iteration_ms"]
+        print(f"  {copies:3d} emulators alone {emulators:8,.0f} steps/s")
+        runs = "1 run " if seeds == 1 else f"{seeds} runs"
+        print(f"  {runs} in training {rate:8,.0f} steps/s, {rate / emulators:.0%} of that")
+        print(f"  of an iteration's {iteration:.2f} ms the host spends")
+        _table(trained["host_ms"])
+    results["alone"] = atari.alone()
+    print("  by itself, the device idle before it, takes")
+    _table(results["alone"])
     return results
+
+
+def _table(milliseconds: dict[str, float]) -> None:
+    for name, value in milliseconds.items():
+        print(f"    {value:8.2f} ms {name}", flush=True)
 
 
 def _startup() -> dict[str, float]:

@@ -2,120 +2,139 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Generator, Mapping, Sequence
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree, Shaped, UInt32
 
 from self_imitation import agents, devices
-from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
-from self_imitation.host_collection import (
-    Columns,
-    HostCollector,
-    Part,
-    StackColumns,
-    seed_axis,
-    seen_by_network,
-    shapes,
-)
+from self_imitation.host_collection import HostCollector, Part, next_of, shapes
+from self_imitation.runs.host_functions import Functions, Leaves
+from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.program import Shapes, name_of
-from self_imitation.runs.tally import Progress, Tally, count
-from self_imitation.types import Metrics, Spec
+from self_imitation.runs.tally import Progress, Tally
+from self_imitation.types import Metrics
 
-T = TypeVar("T")
-
+ACTING = 1
+"""Tells the random numbers to act with from those of the environments."""
 LATEST = 100
 """Episodes over which `return_latest` averages."""
 
 
 class HostProgram:
-    """All of its seeds act and learn together, on one device, in this process."""
+    """All of its seeds act and learn together, on one device, in this process.
+
+    With overlap, acting runs ahead of learning: self-imitation updates are issued whenever environments have begun to
+    step, and the first step of a rollout begins before what the last one taught is learnt. The updates themselves come
+    in the order of Algorithm 1.
+    """
 
     columns: tuple[str, ...] = ("return_latest",)
 
-    def __init__(self, config: TrainConfig, twin: "HostProgram | None" = None):
-        """`twin`: one for other seeds of the same run, whose compiled functions serve this one too."""
+    def __init__(self, config: TrainConfig, twin: "HostProgram | None" = None, parts: int | None = None):
+        """`twin`: one for as many other seeds of the same run, whose compiled functions serve this one too. `parts`:
+        into how many each seed's environments are divided, else as many as pay.
+        """
         self.config = config
         self.agent = agents.build(config)
         self.spaces = engines.inspect(config)
         self.shapes = Shapes(config, self.agent)
         self.latest = [deque[float](maxlen=LATEST) for _ in config.seed_numbers]
-        self._device = devices.available(config)[0]
-        self.device = f"{name_of([self._device])}, environments by {config.engine}"
+        device = devices.available(config)[0]
+        self.device = f"{name_of([device])}, environments by {config.engine}"
         self.collector: HostCollector | None = None
         self._steps_done = 0
-        imitation = self.agent.imitation
-        self.updates = imitation.updates if imitation is not None and overlaps(config, self.agent.spec) else 0
-        """Of self-imitation, while the environments step."""
-        self.functions: Functions = twin.functions if twin else Functions(config, self.agent, self.shapes.one_seed)
+        self._overlap = config.overlap == "on" and self.agent.spec.observation_kind == "image"
+        self._ahead = self._overlap and config.engine != "gymnasium"
+        """Only with engines that step by themselves; those can't be saved, and nothing under way is lost."""
+        apart = self._overlap or config.sil.memory == "host"
+        self._updates = self.agent.imitation.updates if self.agent.imitation is not None and apart else 0
+        """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
+        self.functions: Functions | MemoryOnHost = twin.functions if twin else self._compiled_for(device)
+        self._parts = parts or self._parts_that_pay()
 
-    def begin(self) -> Progress:
+    def _compiled_for(self, device: jax.Device) -> Functions | MemoryOnHost:
+        on_host = self.config.sil.memory == "host" and self.agent.imitation is not None
+        return (MemoryOnHost if on_host else Functions)(self.agent, self.shapes.one_seed, device)
+
+    def begin(self) -> Leaves:
         self._open(step=0)
-        return jax.device_put(self.shapes.begin(self.config.seed_numbers), self._device)
+        return self.functions.flatten(self.shapes.begin(self.config.seed_numbers))
 
-    def restore(self, saved: Progress, environments: Mapping[str, np.ndarray], step: int) -> tuple[Progress, str]:
+    def restore(self, saved: Progress, environments: Mapping[str, np.ndarray], step: int) -> tuple[Leaves, str]:
         collector = self._open(step)
         for place, returns in enumerate(environments["latest"]):
             self.latest[place].extend(returns[np.isfinite(returns)].tolist())
         if "observation" in environments and collector.can_be_saved:
             collector.restore(environments)
-            return jax.device_put(saved, self._device), ""
+            return self.functions.flatten(saved), ""
         why = f"the environments' state is not saved with engine {self.config.engine!r}"
         if self.config.engine == "gymnasium":
             why = "the state of this environment can't be saved"
-        fresh = jax.device_put(_without_unfinished(saved), self._device)
+        fresh = self.functions.flatten(without_unfinished(saved))
         return fresh, f"{why}: unfinished episodes are dropped, fresh ones begin"
 
-    def compile(self, progress: Progress) -> None:
+    def compile(self, progress: Leaves) -> None:
         collector = self._opened
-        act = _Actor(self.functions, progress, np.zeros((1, collector.seeds, 2), np.uint32))
-        for number, part in enumerate(collector.parts):
-            act(number, 0, collector.observation[:, part.columns])
+        acting, keys = self.functions.acting(progress), self.keys()
+        for part in collector.parts:
+            self.functions.act(acting, keys[0], collector.observation[:, part.columns])
         columns = shapes(self.agent.spec, (self.config.rollout, collector.seeds, self.config.envs))
-        self.functions.compile(progress, columns, self.updates)
+        self.functions.compile(progress, columns, self._updates)
 
-    def advance(self, progress: Progress, iterations: int) -> Progress:
-        return jax.block_until_ready(take_turns([self.advance_by_turns(progress, iterations)])[0])
+    def advance(self, progress: Leaves, iterations: int) -> Leaves:
+        return jax.block_until_ready(take_turns([self.turns(progress, iterations)])[0])
 
-    def advance_by_turns(self, progress: Progress, iterations: int) -> Generator[None, None, Progress]:
-        """The same, one step of the environments at a time: it stops where they step, for other seeds to act."""
+    def turns(self, progress: Leaves, iterations: int) -> Generator[None, None, Leaves]:
+        """The same, in turns: it pauses where environments step, for other seeds to act."""
         for _ in range(iterations):
-            progress, keys = self.functions.next_keys(progress)
-            actor = _Actor(self.functions, progress, np.asarray(keys))
-            copied: list[Metrics] = []
-            collecting = self._opened.steps_of(actor, self._steps_done)
-            columns = None
-            while columns is None:
-                with named(self.config.env):
-                    columns = _next(collecting)
-                if len(copied) < self.updates:
-                    copied.append(actor.imitate())
-                if columns is None:
-                    yield
-            copied += [actor.imitate() for _ in range(self.updates - len(copied))]
-            for seed, latest in enumerate(self.latest):
-                latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
-            progress = self.functions.learn(actor.progress, columns, copied)
-            self._steps_done += self.config.steps_per_iteration
+            progress = yield from self._iterate(progress)
+            if self._ahead:
+                yield
         return progress
 
-    def clear_tally(self, progress: Progress) -> Progress:
-        empty = jax.device_put(self.shapes.empty_tallies(self.config.seeds), self._device)
-        return eqx.tree_at(lambda p: p.tally, progress, empty)
+    def _iterate(self, progress: Leaves) -> Generator[None, None, Leaves]:
+        collector, config = self._opened, self.config
+        pauses = (config.rollout - self._ahead) * len(collector.parts)
+        actor = Actor(self.functions, progress, self.keys(), self._updates, pauses)
+        if not self._overlap:
+            actor.imitate_up_to(self._updates)
+        collecting = collector.steps_of(actor, self._steps_done, self._ahead)
+        while True:
+            with named(config.env):
+                columns = next_of(collecting)
+            if columns is not None:
+                break
+            if self._overlap:
+                actor.meanwhile()
+            yield
+        actor.imitate_up_to(self._updates)
+        for seed, latest in enumerate(self.latest):
+            latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
+        self._steps_done += config.steps_per_iteration
+        return self.functions.learn(actor.progress, columns, actor.copied)
 
-    def tally(self, progress: Progress) -> Tally:
-        return jax.device_get(progress.tally)
+    def keys(self) -> np.ndarray:
+        """For each seed to act with in the next rollout, [T or T + 1, seeds, words]. The host's own: to ask the device
+        for them would be to wait for what it is doing.
+        """
+        calls, numbers = self.config.rollout + self._ahead, self.config.seed_numbers
+        sources = [np.random.SeedSequence((seed, self._steps_done), spawn_key=(ACTING,)) for seed in numbers]
+        return np.stack([source.generate_state(2 * calls).reshape(calls, 2) for source in sources], axis=1)
 
-    def whole(self, progress: Progress) -> Progress:
-        return progress
+    def clear_tally(self, progress: Leaves) -> Leaves:
+        return self.functions.clear_tally(progress)
+
+    def tally(self, progress: Leaves) -> Tally:
+        return jax.device_get(self.functions.unflatten(progress).tally)
+
+    def whole(self, progress: Leaves) -> Progress:
+        whole = self.functions.unflatten(progress)
+        return whole if self._opened.can_be_saved else without_unfinished(whole)
 
     def environments(self) -> dict[str, np.ndarray]:
         latest = np.full((self.config.seeds, LATEST), np.nan)
@@ -143,7 +162,7 @@ class HostProgram:
         seeds = np.stack(draws) >> 1  # EnvPool's are signed
         parts = [
             Part(columns, engines.make_vector(config, self.spaces, seeds[:, columns].reshape(-1).tolist()))
-            for columns in self._columns()
+            for columns in share_out(config.envs, self._parts)
         ]
         self.collector = HostCollector(
             parts, self.agent.spec, config.seeds, config.rollout, config.delay, config.rewards
@@ -152,83 +171,48 @@ class HostProgram:
             self.collector.begin(seeds)
         return self.collector
 
-    def _columns(self) -> list[slice]:
-        """Each seed's environments, in two halves where that lets one step while the policy acts for the other: with
-        an engine that steps by itself, and another core to do so.
+    def _parts_that_pay(self) -> int:
+        """Two halves, where that lets one step while the policy acts for the other: with an engine that steps by
+        itself, and another core to do so.
         """
-        halves = self.config.engine != "gymnasium" and devices.cores() > 1
-        return share_out(self.config.envs, 2 if halves else 1)
+        return 1 if self.config.engine == "gymnasium" or devices.cores() == 1 else 2
 
 
-class Functions:
-    """What is compiled, once for all seeds that take turns."""
+class Actor:
+    """How the seeds act in a rollout, with these keys [T, seeds, words]; and imitate while their environments step."""
 
-    def __init__(self, config: TrainConfig, agent: Agent, shape: Progress):
-        self.next_keys = jax.jit(partial(_next_keys, config.rollout), donate_argnums=0)
-        over_seeds = _one_seed if agent.spec.observation_kind == "image" else jax.vmap
-        self.act = jax.jit(over_seeds(partial(_act, agent, shape), (0, 0, 0)))
-        self.imitate = jax.jit(over_seeds(partial(_imitate, agent), (0,)), donate_argnums=0)
-        self._learn = jax.jit(over_seeds(partial(_learn, agent), (0, seed_axis(agent.spec), 0)), donate_argnums=0)
-        self.learn: Any = None
-
-    def compile(self, progress: Progress, columns: Columns | StackColumns, updates: int) -> None:
-        if self.learn is None:
-            copied = [jax.eval_shape(self.imitate, progress)[1]] * updates
-            self.learn = self._learn.lower(progress, columns, copied).compile()
-
-
-class _Actor:
-    """How the seeds act in a rollout, with these keys [T, seeds, words]; and imitate, where that overlaps."""
-
-    def __init__(self, functions: Functions, progress: Progress, keys: np.ndarray):
+    def __init__(
+        self, functions: Functions | MemoryOnHost, progress: Leaves, keys: np.ndarray, updates: int, pauses: int
+    ):
         self.functions, self.progress, self.keys = functions, progress, keys
-        self._leaves = _acting(progress)
+        self.updates, self.pauses, self._paused = updates, pauses, 0
+        self.copied: list[Metrics] = []
+        self._acting = functions.acting(progress)
 
     def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
-        # The halves of a seed's environments have its key in common: for the second one it is changed.
-        return np.asarray(self.functions.act(self._leaves, self.keys[time] ^ np.uint32(part), observation))
+        # The parts of a seed's environments have its key in common: for all but the first it is changed.
+        return np.asarray(self.functions.act(self._acting, self.keys[time] ^ np.uint32(part), observation))
 
-    def imitate(self) -> Metrics:
-        self.progress, metrics = self.functions.imitate(self.progress)
-        self._leaves = _acting(self.progress)
-        return metrics
+    def meanwhile(self) -> None:
+        """A share of the updates, so that they are spread over the pauses."""
+        self._paused += 1
+        self.imitate_up_to(self.updates * self._paused // max(self.pauses, 1))
+
+    def imitate_up_to(self, updates: int) -> None:
+        while len(self.copied) < min(updates, self.updates):
+            self.progress, metrics = self.functions.imitate(self.progress)
+            self.copied.append(metrics)
+            self._acting = self.functions.acting(self.progress)
 
 
-def take_turns(going: Sequence[Generator[None, None, Progress]]) -> list[Progress]:
+def take_turns(going: Sequence[Generator[None, None, Leaves]]) -> list[Leaves]:
     """Each in its turn up to where its environments step, again and again, until all have come to their end."""
-    ends: dict[int, Progress] = {}
+    ends: dict[int, Leaves] = {}
     while len(ends) < len(going):
         for number, one in enumerate(going):
-            if number not in ends and (end := _next(one)) is not None:
+            if number not in ends and (end := next_of(one)) is not None:
                 ends[number] = end
     return [ends[number] for number in range(len(going))]
-
-
-def _next(going: Generator[None, None, T]) -> T | None:
-    """What it gives in the end; None before."""
-    try:
-        return next(going)
-    except StopIteration as end:
-        return end.value
-
-
-def _one_seed(function: Callable, axes: tuple) -> Callable:
-    """What `vmap` gives for one seed. With convolutions it would be slow: it makes groups of them."""
-
-    def call(*arguments: PyTree) -> PyTree:
-        single = [
-            jax.tree.map(lambda leaf, axis=axis: jnp.squeeze(leaf, axis), argument)
-            if isinstance(axis, int)
-            else jax.tree.map(jnp.squeeze, argument, axis)
-            for argument, axis in zip(arguments, axes, strict=True)
-        ]
-        return jax.tree.map(lambda leaf: leaf[None], function(*single))
-
-    return call
-
-
-def overlaps(config: TrainConfig, spec: Spec) -> bool:
-    return config.overlap == "on" and spec.observation_kind == "image"
 
 
 def share_out(total: int, parts: int) -> list[slice]:
@@ -237,55 +221,12 @@ def share_out(total: int, parts: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(bounds)]
 
 
-def _acting(progress: Progress) -> list[Array]:
-    """What acting needs, as a plain list: to take a tree of modules apart at every step takes longer than to act."""
-    return jax.tree.leaves((progress.state.learner.params, progress.state.scales))
-
-
-def _next_keys(calls: int, progress: Progress) -> tuple[Progress, UInt32[Array, "calls seeds words"]]:
-    """Keys for each seed to act with in the next rollout, as plain words, which can be taken one by one at no cost."""
-    keys = jax.vmap(lambda key: jax.random.split(key, calls + 1), out_axes=1)(progress.state.key)
-    return eqx.tree_at(lambda p: p.state.key, progress, keys[0]), jax.random.key_data(keys[1:])
-
-
-def _act(
-    agent: Agent,
-    shape: Progress,
-    leaves: list[Array],
-    key: UInt32[Array, " words"],
-    observation: Shaped[Array, "n ..."],
-) -> Shaped[Array, "n ..."]:
-    """`shape`: of the progress from which `_acting` took the leaves."""
-    structure = jax.tree.structure((shape.state.learner.params, shape.state.scales))
-    params, scales = jax.tree.unflatten(structure, leaves)
-    distribution, _ = seeing(agent, scales)(params, seen_by_network(agent.spec, observation))
-    return distribution.sample(jax.random.wrap_key_data(key))
-
-
-def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, Metrics]:
-    """One update."""
-    state, metrics = imitate(agent, progress.state, updates=1)
-    return Progress(state, progress.tally), metrics
-
-
-def _learn(agent: Agent, progress: Progress, columns: Columns | StackColumns, copied: list[Metrics]) -> Progress:
-    """`copied`: what self-imitation has done while this rollout was collected; with nothing, it does so now."""
-    rollout = columns.on_device()
-    if copied:
-        state, metrics = learn_on_policy(agent, progress.state, rollout)
-        metrics |= jax.tree.map(lambda *each: jnp.mean(jnp.stack(each)), *copied)
-    else:
-        state, metrics = learn(agent, progress.state, rollout)
-    return Progress(state, count(progress.tally, rollout, metrics))
-
-
-def _without_unfinished(saved: Progress) -> Progress:
+def without_unfinished(saved: Progress) -> Progress:
     """Nothing of the episodes that will not go on: neither in the memory's waiting room nor in the running sums."""
     state = saved.state
     if state.memory is not None:
-        recent = state.memory.recent
-        nothing = jax.tree.map(np.zeros_like, (recent.length, recent.rewarded))
-        state = eqx.tree_at(lambda s: (s.memory.recent.length, s.memory.recent.rewarded), state, nothing)
+        nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.memory.recent)
+        state = eqx.tree_at(lambda s: s.memory.recent, state, nothing)
     if state.scales is not None:
         state = eqx.tree_at(lambda s: s.scales.running, state, np.zeros_like(state.scales.running))
     return eqx.tree_at(lambda p: p.state, saved, state)

@@ -187,7 +187,7 @@ class _Lane:
         return self.program.tally(self.progress)
 
     def whole(self) -> dict[str, np.ndarray]:
-        return to_arrays(self.progress)
+        return to_arrays(self.program.whole(self.progress))
 
     def environments(self) -> dict[str, np.ndarray]:
         return self.program.environments()

@@ -72,8 +72,8 @@ def create(config: TrainConfig) -> Program:
     lanes = devices.lanes(config, engines.known_everywhere(config.env))
     if lanes > 1:
         return Lanes(config, lanes)
-    image = engines.inspect(config).spec.observation_kind == "image"
-    return Turns(config) if image and config.seeds > 1 else HostProgram(config)
+    on_gpu = devices.available(config)[0].platform != "cpu"
+    return Turns(config) if on_gpu and config.seeds > 1 and config.engine != "gymnasium" else HostProgram(config)
 
 
 class Shapes:

@@ -1,7 +1,7 @@
-"""Several seeds in one process that take turns: while the environments of one step, the policy of another acts.
+"""Groups of seeds that take turns in one process: while the environments of one step, the policies of another act.
 
-For networks with convolutions, which `vmap` over seeds makes slow. Each seed is a `HostProgram` of its own; what is
-compiled for one serves all.
+For environments that step by themselves and networks on a GPU. Each group is a `HostProgram` of its own: small, so that
+nothing it asks of the device keeps the others waiting for long, and not too small, for every call costs the host time.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,12 @@ import numpy as np
 
 from self_imitation.config import TrainConfig, override
 from self_imitation.runs.arrays import from_arrays, join, part, to_arrays
-from self_imitation.runs.host_program import HostProgram, take_turns
+from self_imitation.runs.host_functions import Leaves
+from self_imitation.runs.host_program import HostProgram, share_out, take_turns
 from self_imitation.runs.program import Shapes
 from self_imitation.runs.tally import Progress, Tally
+
+GROUPS = 4
 
 
 class Turns:
@@ -21,51 +24,58 @@ class Turns:
 
     columns = HostProgram.columns
 
-    def __init__(self, config: TrainConfig):
+    def __init__(self, config: TrainConfig, groups: int = GROUPS):
         self.config = config
-        self.seeds: list[HostProgram] = []
-        for number in config.seed_numbers:
-            own = override(config, {"seed": number, "seeds": 1})
-            self.seeds.append(HostProgram(own, twin=self.seeds[0] if self.seeds else None))
-        self.agent = self.seeds[0].agent
+        self.places = share_out(config.seeds, groups)
+        self.groups: list[HostProgram] = []
+        twins: dict[int, HostProgram] = {}
+        for place in self.places:
+            seeds = place.stop - place.start
+            own = override(config, {"seed": config.seed + place.start, "seeds": seeds})
+            group = HostProgram(own, twins.get(seeds), parts=1)
+            twins.setdefault(seeds, group)
+            self.groups.append(group)
+        self.agent = self.groups[0].agent
         self.shapes = Shapes(config, self.agent)
-        self.device = self.seeds[0].device
+        self.device = self.groups[0].device
 
-    def begin(self) -> list[Progress]:
-        return [seed.begin() for seed in self.seeds]
+    def begin(self) -> list[Leaves]:
+        return [group.begin() for group in self.groups]
 
-    def restore(self, saved: Progress, environments: Mapping[str, np.ndarray], step: int) -> tuple[list[Progress], str]:
-        restored = []
-        for place, seed in enumerate(self.seeds):
-            own = slice(place, place + 1)
-            progress = from_arrays(part(to_arrays(saved), own), seed.shapes.all_seeds, "the run")
-            restored.append(seed.restore(progress, part(environments, own), step))
+    def restore(self, saved: Progress, environments: Mapping[str, np.ndarray], step: int) -> tuple[list[Leaves], str]:
+        arrays, restored = to_arrays(saved), []
+        for place, group in zip(self.places, self.groups, strict=True):
+            progress = from_arrays(part(arrays, place), group.shapes.all_seeds, "the run")
+            restored.append(group.restore(progress, part(environments, place), step))
         return [progress for progress, _ in restored], restored[0][1]
 
-    def compile(self, progress: list[Progress]) -> None:
-        self.seeds[0].compile(progress[0])
+    def compile(self, progress: list[Leaves]) -> None:
+        for group, one in zip(self.groups, progress, strict=True):
+            group.compile(one)
 
-    def advance(self, progress: list[Progress], iterations: int) -> list[Progress]:
-        going = [seed.advance_by_turns(one, iterations) for seed, one in zip(self.seeds, progress, strict=True)]
+    def advance(self, progress: list[Leaves], iterations: int) -> list[Leaves]:
+        going = [group.turns(one, iterations) for group, one in zip(self.groups, progress, strict=True)]
         return jax.block_until_ready(take_turns(going))
 
-    def clear_tally(self, progress: list[Progress]) -> list[Progress]:
-        return [seed.clear_tally(one) for seed, one in zip(self.seeds, progress, strict=True)]
+    def clear_tally(self, progress: list[Leaves]) -> list[Leaves]:
+        return [group.clear_tally(one) for group, one in zip(self.groups, progress, strict=True)]
 
-    def tally(self, progress: list[Progress]) -> Tally:
-        tallies = [seed.tally(one) for seed, one in zip(self.seeds, progress, strict=True)]
+    def tally(self, progress: list[Leaves]) -> Tally:
+        tallies = [group.tally(one) for group, one in zip(self.groups, progress, strict=True)]
         return jax.tree.map(lambda *each: np.concatenate(each), *tallies)
 
-    def whole(self, progress: list[Progress]) -> Progress:
+    def whole(self, progress: list[Leaves]) -> Progress:
         """On the host: the memories of all seeds together may be more than a device holds."""
-        return from_arrays(join([to_arrays(one) for one in progress]), self.shapes.all_seeds, "the seeds")
+        parts = [to_arrays(group.whole(one)) for group, one in zip(self.groups, progress, strict=True)]
+        return from_arrays(join(parts), self.shapes.all_seeds, "the seeds")
 
     def environments(self) -> dict[str, np.ndarray]:
-        return join([seed.environments() for seed in self.seeds])
+        return join([group.environments() for group in self.groups])
 
     def own_metrics(self, seed: int) -> dict[str, float]:
-        return self.seeds[seed].own_metrics(0)
+        number = next(i for i, place in enumerate(self.places) if seed < place.stop)
+        return self.groups[number].own_metrics(seed - self.places[number].start)
 
     def close(self) -> None:
-        for seed in self.seeds:
-            seed.close()
+        for group in self.groups:
+            group.close()

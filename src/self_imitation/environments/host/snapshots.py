@@ -60,7 +60,7 @@ def _take_one(env: Any) -> dict[str, np.ndarray]:
     }
 
 
-def _put_back_one(env: Any, arrays: dict[str, np.ndarray]) -> None:
+def _put_back_one(env: Any, arrays: dict[str, Any]) -> None:
     import mujoco
 
     inner = env.unwrapped

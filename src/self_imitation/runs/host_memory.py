@@ -1,0 +1,110 @@
+"""Self-imitation with its memory in the host's own memory, where the CPU looks after it: for devices that have little.
+
+What is drawn goes to the device, and the new priorities come back.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt32
+
+from self_imitation import memory as episodic_memory
+from self_imitation.algorithm import Agent, imitate_batch
+from self_imitation.config import SelfImitationConfig
+from self_imitation.host_collection import Columns, StackColumns, seed_axis
+from self_imitation.memory import Batch, Memory
+from self_imitation.runs.host_functions import Functions, Leaves
+from self_imitation.runs.tally import Progress
+from self_imitation.types import Metrics
+
+
+class MemoryOnHost:
+    """As `Functions`, each call in pieces: of the list of leaves, those of the memory come last and are the host's."""
+
+    def __init__(self, agent: Agent, shape: Progress, device: jax.Device):
+        assert agent.imitation is not None
+        self._on_device = Functions(agent, _without_memory(shape), device)
+        self._host, self._device = jax.local_devices(backend="cpu")[0], device
+        self._structure = jax.tree.structure(shape.state.memory)
+        self._rest = len(jax.tree.leaves(_without_memory(shape)))
+        self._key = self._on_device.places.state.key
+        self.act, self.acting = self._on_device.act, self._on_device.acting
+        config, structure = agent.imitation, self._structure
+        self._draw = jax.jit(jax.vmap(partial(_draw, config, structure)))
+        self._update = self._on_device.jit(partial(_update, agent), (0, 0))
+        self._reprioritise = jax.jit(jax.vmap(partial(_reprioritise, config, structure)), donate_argnums=0)
+        remember = jax.vmap(partial(_remember, config, structure), (0, seed_axis(agent.spec)))
+        self._remember = jax.jit(remember, donate_argnums=0)
+
+    def flatten(self, progress: Progress) -> Leaves:
+        memory = jax.device_put(jax.tree.leaves(progress.state.memory), self._host)
+        return self._on_device.flatten(_without_memory(progress)) + memory
+
+    def unflatten(self, leaves: Leaves) -> Progress:
+        progress = self._on_device.unflatten(leaves[: self._rest])
+        memory = jax.tree.unflatten(self._structure, leaves[self._rest :])
+        return eqx.tree_at(lambda p: p.state.memory, progress, memory, is_leaf=lambda leaf: leaf is None)
+
+    def clear_tally(self, leaves: Leaves) -> Leaves:
+        return self._on_device.clear_tally(leaves[: self._rest]) + leaves[self._rest :]
+
+    def compile(self, progress: Leaves, columns: Columns | StackColumns, updates: int) -> None:
+        """An update without anything to imitate changes nothing but the seed's key, and it compiles all its pieces."""
+        self.imitate([jnp.copy(leaf) for leaf in progress])
+
+    def imitate(self, leaves: Leaves) -> tuple[Leaves, Metrics]:
+        rest, memory = leaves[: self._rest], leaves[self._rest :]
+        drawn = self._draw(memory, np.asarray(rest[self._key]))
+        rest, (advantage, metrics) = self._update(rest, jax.device_put(drawn, self._device))
+        memory = self._reprioritise(memory, drawn.batch, jax.device_put(advantage, self._host))
+        return rest + memory, metrics
+
+    def learn(self, leaves: Leaves, columns: Columns | StackColumns, copied: list[Metrics]) -> Leaves:
+        rest = self._on_device.learn(leaves[: self._rest], columns, copied)
+        return rest + self._remember(leaves[self._rest :], jax.device_put(columns, self._host))
+
+
+class _Drawn(eqx.Module):
+    batch: Batch
+    key: UInt32[Array, " words"]
+    """The seed's next one."""
+    size: Float[Array, ""]
+    """Steps in the memory."""
+
+
+def _without_memory(progress: Progress) -> Progress:
+    return eqx.tree_at(lambda p: p.state.memory, progress, None)
+
+
+def _draw(config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leaves: Leaves, key: Array) -> _Drawn:
+    memory: Memory = jax.tree.unflatten(structure, leaves)
+    following, key_draw = jax.random.split(jax.random.wrap_key_data(key))
+    batch = episodic_memory.draw(memory, jax.random.split(key_draw, 1)[0], config)
+    return _Drawn(batch, jax.random.key_data(following), memory.size.astype(jnp.float32))
+
+
+def _update(agent: Agent, progress: Progress, drawn: _Drawn) -> tuple[Progress, tuple[Float[Array, " batch"], Metrics]]:
+    state, advantage, metrics = imitate_batch(agent, progress.state, drawn.batch)
+    state = eqx.tree_at(lambda s: s.key, state, jax.random.wrap_key_data(drawn.key))
+    return Progress(state, progress.tally), (advantage, {**metrics, "memory_size": drawn.size})
+
+
+def _reprioritise(
+    config: SelfImitationConfig,
+    structure: jax.tree_util.PyTreeDef,
+    leaves: Leaves,
+    batch: Batch,
+    advantage: Float[Array, " batch"],
+) -> Leaves:
+    memory: Memory = jax.tree.unflatten(structure, leaves)
+    return jax.tree.leaves(episodic_memory.reprioritise(memory, batch, advantage, config))
+
+
+def _remember(
+    config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leaves: Leaves, columns: Columns | StackColumns
+) -> Leaves:
+    memory: Memory = jax.tree.unflatten(structure, leaves)
+    return jax.tree.leaves(episodic_memory.remember(memory, columns.on_device(), config))
