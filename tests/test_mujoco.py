@@ -280,9 +280,7 @@ def test_with_envpool_fresh_episodes_begin_and_finished_ones_stay(tmp_path):
     run, _ = start(config, Silent(), stopped_after(4))
     step = checkpoint.steps(run.directory.checkpoints)[-1]
     saved = arrays(run.path, step)
-    assert saved["state.memory.recent.length"].any()
-    assert saved["state.memory.recent.rewarded"].any()
-    assert saved["state.scales.running"].any()
+    assert not saved["state.memory.recent.observation"].any(), "what will not go on takes no room on the disk"
     assert saved["state.memory.size"].all()
     heard = Heard()
     training = Training(RunDirectory(run.path), run.config, heard)

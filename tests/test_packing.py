@@ -15,7 +15,7 @@ def film(seeds, frames, side=20):
     return pictures
 
 
-@pytest.mark.parametrize("frames", [1, 255, 256, 257, 1000])
+@pytest.mark.parametrize("frames", [1, 4095, 4096, 4097, 9000])
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_what_is_packed_comes_back(seeds, frames):
     array = film(seeds, frames)

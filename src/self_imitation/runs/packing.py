@@ -1,9 +1,10 @@
 """Frames on disk: of each but the first of a block, what changed since the one before, compressed.
 
-A game's neighbouring frames are nearly the same, so 100 000 of them take some tens of megabytes instead of 700.
+A game's neighbouring frames are nearly the same, and what changes is often what changed before: 100 000 of Freeway or
+Montezuma's Revenge take 6 megabytes instead of 700. (By zlib, which looks less far back, 39 and 13.)
 """
 
-import zlib
+import lzma
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,9 +12,9 @@ import numpy as np
 
 from self_imitation import devices
 
-BLOCK = 256
+BLOCK = 4096
 """Frames that are packed together; blocks are worked on side by side."""
-LEVEL = 1
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 22}]
 SMALLEST = 1 << 20
 """Bytes below which an array stays as it is."""
 
@@ -51,9 +52,9 @@ def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 def _pack_block(block: np.ndarray) -> bytes:
     changes = block.copy()
     np.bitwise_xor(block[1:], block[:-1], out=changes[1:])
-    return zlib.compress(changes.tobytes(), LEVEL)
+    return lzma.compress(changes.data, lzma.FORMAT_RAW, filters=FILTERS)
 
 
 def _unpack_block(piece: np.ndarray, block: np.ndarray) -> None:
-    changes = np.frombuffer(zlib.decompress(piece.tobytes()), np.uint8).reshape(block.shape)
+    changes = np.frombuffer(lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS), np.uint8).reshape(block.shape)
     np.bitwise_xor.accumulate(changes, axis=0, out=block)
