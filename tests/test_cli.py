@@ -87,7 +87,7 @@ def test_top_help_names_every_command_and_version(capsys):
 def test_list_has_a_line_for_every_environment_and_agent(capsys):
     _, out, _ = told(capsys, "list")
     lines = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
-    assert lines == [*catalogue.ENTRIES, "gym:ID", *AGENTS]
+    assert lines == [*catalogue.ENTRIES, "atari:GAME", "gym:ID", *AGENTS]
 
 
 @pytest.mark.parametrize(

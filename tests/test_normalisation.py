@@ -409,7 +409,7 @@ def test_an_old_return_is_scaled_by_the_statistics_of_now():
     learner, _, metrics = imitated(after, partial(BOTH.batch, scales_of(spread=144.0)))
     assert float(metrics["sil_imitated"]) == 0.0
     assert (float(learner.params["value"]), float(learner.params["factor"])) == (1.0, 0.0)
-    _, _, metrics = imitated(after, None)
+    _, _, metrics = imitated(after, lambda batch: batch)
     assert float(metrics["sil_advantage"]) == pytest.approx(6.0 - 1.0, rel=1e-5)
 
 

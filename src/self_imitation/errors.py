@@ -12,6 +12,10 @@ class NonFiniteError(RuntimeError):
     """A loss became NaN or infinite; the run stopped, its last good checkpoint is kept."""
 
 
+class DeviceMemoryError(RuntimeError):
+    """What trains does not fit into the device's memory; the run stopped, its last good checkpoint is kept."""
+
+
 def bad_value(field: str, value: object, allowed: str) -> UsageError:
     return UsageError(f"{field}: {value!r} is not allowed; {allowed}")
 

@@ -95,12 +95,24 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "sil.max_neg_log_prob": _or_none(_real(0, above=True)),
     "sil.keep": _one_of("all", "positive"),
     "sil.capacity": _whole(1, 10**8),
+    "sil.memory": _one_of("device", "host"),
     "sil.room": _or_none(_whole(1, 10**8)),
     "sil.start_after": _whole(0),
     "sil.priority_exponent": _real(0, 4),  # beyond, the smallest priority to that power leaves the range of float32
     "sil.bias_correction": _real(0, 1),
     "exp.scale": _real(0),
 }
+
+
+ON_THE_HOST_ALONE = {
+    "delay": 1,
+    "rewards": "raw",
+    "engine": "auto",
+    "lanes": None,
+    "overlap": "on",
+    "sil.memory": "device",
+}
+"""Settings for environments on the host, and what they must be for others."""
 
 
 def validate(config: TrainConfig) -> TrainConfig:
@@ -119,9 +131,10 @@ def validate(config: TrainConfig) -> TrainConfig:
         steps = f"{config.envs} envs x {config.rollout} steps"  # the normalised advantage of one sample is always 0
         raise bad_value("ppo.minibatches", config.ppo.minibatches, f"at most one for every two steps of {steps}")
     if entry.host_id is None:
-        for name, usual in (("delay", 1), ("engine", "auto"), ("lanes", None)):
-            if getattr(config, name) != usual:
-                raise bad_value(name, getattr(config, name), f"{entry.name} runs on the device; allowed: {usual}")
+        given = flatten(config)
+        for name, usual in ON_THE_HOST_ALONE.items():
+            if given[name] != usual:
+                raise bad_value(name, given[name], f"{entry.name} runs on the device; allowed: {usual}")
     if config.seed + config.seeds > 2**32:
         raise bad_value("seeds", config.seeds, f"seed + seeds at most 2**32, with seed = {config.seed}")
     return config

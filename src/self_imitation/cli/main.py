@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from self_imitation.errors import FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
+from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
 
 COMMANDS = {
     "train": ("train:train", "train an agent; with nothing given, A2C+SIL on Key-Door-Treasure with 4 seeds"),
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"sil: {error}", file=sys.stderr)
         return 2
-    except (NonFiniteError, FaultyEnvironmentError) as error:
+    except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError) as error:
         print(f"sil: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -51,18 +51,15 @@ class RunDirectory:
         files.write_json(self.config_file, config_file.to_json(config))
 
 
-def create(config: TrainConfig, step_bytes: int = 0) -> RunDirectory:
-    """A new run's directory with its config.json; nothing is written if it can't be a run's home.
-
-    `step_bytes`: what the memory keeps of a step's observation and action.
-    """
+def create(config: TrainConfig, checkpoint_bytes: int = 0) -> RunDirectory:
+    """A new run's directory with its config.json; nothing is written if it can't be a run's home."""
     run = RunDirectory(Path(os.path.normpath(config.out)) if config.out else _new_path(config))
     if run.config_file.exists():
         resume = f"sil resume {shlex.quote(str(run.path))}"
         raise bad_value("out", str(run.path), f"it holds a run already; go on with it: {resume}")
     if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
         raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
-    _require_space(config, run.path, checkpoint_bytes(config, step_bytes))
+    _require_space(config, run.path, checkpoint_bytes)
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         run.checkpoints.mkdir(exist_ok=True)
@@ -97,11 +94,3 @@ def _require_space(config: TrainConfig, path: Path, checkpoint: int) -> None:
             f"out: {str(path)!r} has no space left: {free / 1e6:.1f} MB free, "
             f"{need / 1e6:.1f} MB needed for {config.checkpoints_kept + 1} checkpoints"
         )
-
-
-def checkpoint_bytes(config: TrainConfig, step_bytes: int) -> int:
-    """About how large one checkpoint is: the memory (observation, action, return, tree), its waiting room with at least
-    two rollouts, and a little.
-    """
-    steps = config.sil.capacity + 2 * config.steps_per_iteration if "sil" in config.agent else 0
-    return config.seeds * (steps * (step_bytes + 10) + 400_000)

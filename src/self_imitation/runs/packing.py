@@ -56,5 +56,7 @@ def _pack_block(block: np.ndarray) -> bytes:
 
 
 def _unpack_block(piece: np.ndarray, block: np.ndarray) -> None:
-    changes = np.frombuffer(lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS), np.uint8).reshape(block.shape)
+    changes = np.frombuffer(lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS), np.uint8).reshape(
+        block.shape
+    )
     np.bitwise_xor.accumulate(changes, axis=0, out=block)

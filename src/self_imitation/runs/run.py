@@ -69,8 +69,7 @@ def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = la
     config = engines.settle(config)
     devices.available(config)
     spec = agents.build(config).spec  # what can't be trained here is refused before anything is written
-    step_bytes = math.prod(spec.observation_shape) * np.dtype(spec.observation_dtype).itemsize
-    run = directory.create(config, step_bytes + 4 * math.prod(spec.action_shape))
+    run = directory.create(config, checkpoint.expected_bytes(config, spec))
     try:
         return _go(run, run.config(), listener, stop)
     except Exception:

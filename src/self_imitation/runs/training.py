@@ -1,16 +1,19 @@
 """The host's side of training: how far to go, rows of metrics, checkpoints, when to stop."""
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 
-from self_imitation.config import TrainConfig
-from self_imitation.errors import FaultyEnvironmentError, NonFiniteError, UsageError
+from self_imitation.config import TrainConfig, agent_parts
+from self_imitation.environments import catalogue
+from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
 from self_imitation.runs import checkpoint, files, metrics, program
 from self_imitation.runs.config_file import fingerprint
 from self_imitation.runs.directory import RunDirectory
@@ -19,6 +22,10 @@ from self_imitation.runs.tally import ALL_FINITE
 
 SECONDS_PER_CALL = 0.25
 """About how long one call of the compiled program takes: how soon the progress bar moves and Ctrl-C is heard."""
+
+
+SLOW = 0.5
+"""Seconds that an iteration takes where it is worth telling beforehand how long all will take."""
 
 
 @runtime_checkable
@@ -60,9 +67,10 @@ class Training:
     def __init__(self, run: RunDirectory, config: TrainConfig, listener: Listener):
         self.run, self.config, self.listener = run, config, listener
         self.program = program.create(config)
-        restored = self._restore()
-        self._resumed = restored is not None
-        self.progress, self.counters = restored or self._begin()
+        with self._fitting():
+            restored = self._restore()
+            self._resumed = restored is not None
+            self.progress, self.counters = restored or self._begin()
         self.saved_at = self.counters.iteration if self._resumed else -1
         self._warned = False
         keep_bytes = self.counters.metrics_bytes if self._resumed else None
@@ -75,20 +83,12 @@ class Training:
         self.listener.started(config, self.run, counters.iteration, self.program.device)
         try:
             if counters.iteration < config.iterations:
-                self.program.compile(self.progress)
+                with self._fitting():
+                    self.program.compile(self.progress)
             if not self._resumed:
                 self._save()  # from now on, a run without any checkpoint is one whose checkpoints were removed
-            last_save, stretch = time.monotonic(), 1
-            while counters.iteration < config.iterations and not stop():
-                row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
-                count = min(stretch, row_end - counters.iteration, config.iterations - counters.iteration)
-                seconds = self._advance(count)
-                stretch = _next_stretch(count, seconds)
-                if counters.iteration in (row_end, config.iterations):
-                    self._log()
-                if time.monotonic() - last_save >= config.checkpoint_seconds:
-                    self._save()
-                    last_save = time.monotonic()
+            with self._fitting():
+                self._train(stop)
             if counters.iteration != self.saved_at and not self._save():
                 raise UsageError(f"out: {str(self.run.path)!r}: the last checkpoint could not be written")
         except FaultyEnvironmentError as fault:
@@ -97,6 +97,43 @@ class Training:
             self.metrics.close()
             self.program.close()
         return counters.iteration >= config.iterations
+
+    def _train(self, stop: Callable[[], bool]) -> None:
+        counters, config = self.counters, self.config
+        last_save, stretch, expected = time.monotonic(), 1, False
+        while counters.iteration < config.iterations and not stop():
+            row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
+            count = min(stretch, row_end - counters.iteration, config.iterations - counters.iteration)
+            seconds = self._advance(count)
+            stretch = _next_stretch(count, seconds)
+            if not expected:
+                expected = True
+                self._expect(seconds)
+            if counters.iteration in (row_end, config.iterations):
+                self._log()
+            if time.monotonic() - last_save >= config.checkpoint_seconds:
+                self._save()
+                last_save = time.monotonic()
+
+    def _expect(self, seconds: float) -> None:
+        """Who waits long is told how long, by what the first iteration took."""
+        config, left = self.config, self.config.iterations - self.counters.iteration
+        if seconds >= SLOW:
+            rate = config.steps_per_iteration * config.seeds / seconds
+            self.listener.message(f"{rate:,.0f} steps/s here: about {_in_words(left * seconds)} to the end")
+
+    @contextlib.contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """What does not fit into the device's memory is told with the settings that make it smaller."""
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            self.program.close()
+            raise DeviceMemoryError(
+                f"out of memory on {self.program.device}; {_smaller(self.config)}; training stopped, {self._kept()}"
+            ) from error
 
     def _advance(self, count: int) -> float:
         begun = time.monotonic()
@@ -217,6 +254,24 @@ class Training:
     def _begin(self) -> tuple[Any, Counters]:
         seeds = self.config.seeds
         return self.program.begin(), Counters(episodes=[0] * seeds)
+
+
+def _smaller(config: TrainConfig) -> str:
+    """Which settings take less of the device's memory."""
+    lower = f"lower seeds (now {config.seeds})"
+    if "sil" not in agent_parts(config.agent):
+        return f"{lower}, envs (now {config.envs}) or rollout (now {config.rollout})"
+    memory = f"sil.capacity (now {config.sil.capacity:,}) or sil.batch (now {config.sil.batch})"
+    if config.sil.memory == "host" or catalogue.find(config.env).host_id is None:
+        return f"{lower}, {memory}"
+    return f"{lower}, {memory}, or keep the memory in the host's: --sil.memory host"
+
+
+def _in_words(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _next_stretch(count: int, seconds: float) -> int:
