@@ -18,6 +18,8 @@ from self_imitation.host_collection import Columns, StackColumns, seed_axis, see
 from self_imitation.runs.tally import Progress, count, empty_tally
 from self_imitation.types import Metrics
 
+Told: TypeAlias = dict[str, Array]
+"""Metrics of all seeds."""
 Leaves: TypeAlias = list[Array]
 """Of all seeds' `Progress`, in the order of its tree, with random keys as plain words."""
 
@@ -56,7 +58,7 @@ class Functions:
             cleared[place] = jax.device_put(np.broadcast_to(leaf, leaves[place].shape), self.device)
         return cleared
 
-    def learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Metrics]) -> Leaves:
+    def learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
         return self._learn[bool(columns.ended.any()) or not copied](progress, columns, copied)[0]
 
     def compile(self, progress: Leaves, columns: Columns | StackColumns, updates: int) -> None:

@@ -16,7 +16,7 @@ from self_imitation.algorithm import Agent, imitate_batch
 from self_imitation.config import SelfImitationConfig
 from self_imitation.host_collection import Columns, StackColumns, seed_axis
 from self_imitation.memory import Batch, Memory
-from self_imitation.runs.host_functions import Functions, Leaves
+from self_imitation.runs.host_functions import Functions, Leaves, Told
 from self_imitation.runs.tally import Progress
 from self_imitation.types import Metrics
 
@@ -55,14 +55,14 @@ class MemoryOnHost:
         """An update without anything to imitate changes nothing but the seed's key, and it compiles all its pieces."""
         self.imitate([jnp.copy(leaf) for leaf in progress])
 
-    def imitate(self, leaves: Leaves) -> tuple[Leaves, Metrics]:
+    def imitate(self, leaves: Leaves) -> tuple[Leaves, Told]:
         rest, memory = leaves[: self._rest], leaves[self._rest :]
         drawn = self._draw(memory, np.asarray(rest[self._key]))
         rest, (advantage, metrics) = self._update(rest, jax.device_put(drawn, self._device))
         memory = self._reprioritise(memory, drawn.batch, jax.device_put(advantage, self._host))
         return rest + memory, metrics
 
-    def learn(self, leaves: Leaves, columns: Columns | StackColumns, copied: list[Metrics]) -> Leaves:
+    def learn(self, leaves: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
         rest = self._on_device.learn(leaves[: self._rest], columns, copied)
         return rest + self._remember(leaves[self._rest :], jax.device_put(columns, self._host))
 

@@ -13,11 +13,10 @@ from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
 from self_imitation.host_collection import HostCollector, Part, next_of, shapes
-from self_imitation.runs.host_functions import Functions, Leaves
+from self_imitation.runs.host_functions import Functions, Leaves, Told
 from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.program import Shapes, name_of
 from self_imitation.runs.tally import Progress, Tally
-from self_imitation.types import Metrics
 
 ACTING = 1
 """Tells the random numbers to act with from those of the environments."""
@@ -186,7 +185,7 @@ class Actor:
     ):
         self.functions, self.progress, self.keys = functions, progress, keys
         self.updates, self.pauses, self._paused = updates, pauses, 0
-        self.copied: list[Metrics] = []
+        self.copied: list[Told] = []
         self._acting = functions.acting(progress)
 
     def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:

@@ -56,7 +56,5 @@ def _pack_block(block: np.ndarray) -> bytes:
 
 
 def _unpack_block(piece: np.ndarray, block: np.ndarray) -> None:
-    changes = np.frombuffer(lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS), np.uint8).reshape(
-        block.shape
-    )
-    np.bitwise_xor.accumulate(changes, axis=0, out=block)
+    changes = lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS)
+    np.bitwise_xor.accumulate(np.frombuffer(changes, np.uint8).reshape(block.shape), axis=0, out=block)

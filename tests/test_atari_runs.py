@@ -1,0 +1,197 @@
+"""Runs on Atari games: seeds that take turns, acting ahead of learning, memory on the host, stops and faults."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from self_imitation import load
+from self_imitation.cli.main import main
+from self_imitation.config import resolve
+from self_imitation.environments.host import engines
+from self_imitation.errors import DeviceMemoryError
+from self_imitation.runs import checkpoint, host_program, training
+from self_imitation.runs.arrays import from_arrays, to_arrays
+from self_imitation.runs.host_program import HostProgram
+from self_imitation.runs.run import start
+from self_imitation.runs.training import Silent
+from self_imitation.runs.turns import Turns
+from self_imitation.validation import validate
+
+SMALL = {"envs": 4, "sil.batch": 16, "sil.capacity": 500, "sil.start_after": 1, "sil.updates": 2}
+ITERATIONS = 45
+"""Random play loses a game of Breakout sooner."""
+
+
+def config_of(seeds=1, **settings):
+    changes = {"agent": "a2c+sil", "seeds": seeds, **SMALL, **{k.replace("__", "."): v for k, v in settings.items()}}
+    return engines.settle(validate(resolve("atari:Breakout", "authors", changes)))
+
+
+def trained(program, *cuts):
+    """The arrays of its progress, after so many iterations each."""
+    progress = program.begin()
+    program.compile(progress)
+    for iterations in cuts:
+        progress = program.advance(progress, iterations)
+    arrays = to_arrays(program.whole(progress))
+    program.close()
+    return arrays
+
+
+def assert_same(one, other):
+    for name in one:
+        np.testing.assert_allclose(
+            one[name].astype(float), other[name].astype(float), rtol=1e-3, atol=1e-5, err_msg=name
+        )
+
+
+@pytest.fixture(scope="module")
+def in_turns():
+    """Three seeds in groups of one and two."""
+    return trained(Turns(config_of(3), groups=2), ITERATIONS)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_seeds_that_take_turns_are_as_each_alone(in_turns, seed):
+    assert in_turns["state.memory.size"].all(), "all have something to imitate"
+    alone = trained(HostProgram(config_of(seed=seed), parts=1), ITERATIONS)
+    assert_same(alone, {name: array[seed : seed + 1] for name, array in in_turns.items()})
+
+
+def test_a_memory_on_the_host_makes_no_difference(in_turns):
+    on_host = trained(HostProgram(config_of(2, sil__memory="host"), parts=1), ITERATIONS)
+    assert_same(on_host, {name: array[:2] for name, array in in_turns.items()})
+
+
+def test_what_waits_in_an_emulator_is_not_saved_and_the_rest_goes_on(in_turns):
+    assert not in_turns["state.memory.recent.length"].any()
+    program = Turns(config_of(3), groups=2)
+    saved = from_arrays(in_turns, program.shapes.all_seeds, "test")
+    latest = np.full((3, host_program.LATEST), np.nan)
+    latest[:, 0] = 1, 2, 3
+    progress, lost = program.restore(saved, {"latest": latest}, 900)
+    assert "unfinished episodes are dropped, fresh ones begin" in lost
+    assert_same(to_arrays(program.whole(progress)), in_turns)
+    assert [program.own_metrics(seed)["return_latest"] for seed in range(3)] == [1, 2, 3]
+    program.compile(progress)
+    again = to_arrays(program.whole(program.advance(progress, 1)))
+    assert not np.array_equal(
+        again["state.learner.params.policy_head.bias"], saved.state.learner.params.policy_head.bias
+    )
+    program.close()
+
+
+@pytest.mark.parametrize("overlap", ["on", "off"])
+def test_how_a_run_is_cut_into_calls_makes_no_difference(overlap):
+    whole = trained(HostProgram(config_of(overlap=overlap)), 12)
+    assert_same(trained(HostProgram(config_of(overlap=overlap)), 1, 5, 6), whole)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "order"),
+    [
+        ("on", ["act", "imitate", "act", "imitate", "act", "learn"]),  # the first step was begun before
+        ("off", ["act", "act", "act", "learn"]),  # which imitates too
+    ],
+)
+def test_with_overlap_acting_runs_ahead_and_without_it_waits(monkeypatch, overlap, order):
+    """The order of calls in the second rollout."""
+    program, called = HostProgram(config_of(overlap=overlap, rollout=3), parts=1), []
+    progress = program.begin()
+    program.compile(progress)
+    progress = program.advance(progress, 1)
+    for name in ("act", "imitate", "learn"):
+        real = getattr(program.functions, name)
+        monkeypatch.setattr(
+            program.functions, name, lambda *given, real=real, name=name: (called.append(name), real(*given))[1]
+        )
+    program.advance(progress, 1)
+    program.close()
+    assert called == order
+
+
+def test_a_policy_computed_in_bfloat16_is_nearly_that_in_float32():
+    rough = trained(HostProgram(config_of(precision="bfloat16")), 3)
+    exact = trained(HostProgram(config_of()), 3)
+    for name in exact:
+        if "params" in name:
+            assert rough[name].dtype == np.float32
+            np.testing.assert_allclose(rough[name], exact[name], atol=0.02, err_msg=name)
+            assert not np.array_equal(rough[name], exact[name]) or "bias" in name
+
+
+class Told(Silent):
+    def __init__(self):
+        self.messages = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+def test_who_waits_long_is_told_how_long(tmp_path, monkeypatch):
+    told = Told()
+    monkeypatch.setattr(training, "SLOW", 0.0)
+    start(config_of(steps=60, out=str(tmp_path / "run")), told)
+    assert any("steps/s here: about" in text and text.endswith("to the end") for text in told.messages)
+    assert training._in_words(119.6) == "120 seconds"
+    assert training._in_words(150.0) == "2 minutes"
+    assert training._in_words(3600 * 50.0) == "2 days"
+
+
+def test_what_does_not_fit_is_told_with_the_settings_that_make_it_smaller(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**18, 0, 10**18))
+    huge = config_of(sil__capacity=10**8, out=str(tmp_path / "run"))  # 700 GB
+    with pytest.raises(DeviceMemoryError, match=r"lower seeds \(now 1\), sil.capacity \(now 100,000,000\)"):
+        start(huge, Silent())
+    assert not (tmp_path / "run").exists()
+
+
+FLAGS = ["--envs", "4", "--sil.batch", "16", "--sil.capacity", "500", "--sil.updates", "2", "--log-every", "100"]
+
+
+def test_a_killed_run_goes_on(tmp_path, capsys):
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "self_imitation", "train", "atari:Breakout", "--steps", "100000", *FLAGS]
+    process = subprocess.Popen([*command, "--checkpoint-seconds", "1", "--out", str(run)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while max(checkpoint.steps(run / "checkpoints"), default=0) == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    done = max(checkpoint.steps(run / "checkpoints"))
+    assert main(["resume", str(run), "--steps", str(done + 200)]) == 0
+    said = capsys.readouterr().out
+    assert "engine 'ale': unfinished episodes are dropped, fresh ones begin" in said
+    steps = [int(row["step"]) for row in load(run).metrics()]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == done + 200
+
+
+def test_a_full_disk_while_saving_keeps_the_last_checkpoint_and_trains_on(tmp_path, monkeypatch):
+    told, real = Told(), checkpoint.save
+
+    def full(directory, step, *rest):
+        if 0 < step < 80:
+            raise OSError(28, "No space left on device")
+        return real(directory, step, *rest)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    run, finished = start(config_of(steps=80, checkpoint_seconds=0.0, out=str(tmp_path / "run")), told)
+    assert finished
+    assert any(" not saved: " in text and "no space left" in text for text in told.messages)
+    assert max(checkpoint.steps(run.directory.checkpoints)) == 80
+
+
+def test_a_run_is_evaluated_and_told_beside_a_human(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", "atari:Breakout", "--steps", "40", *FLAGS, "--out", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--episodes", "2"]) == 0
+    assert "of a human" in capsys.readouterr().out
