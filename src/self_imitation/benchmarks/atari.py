@@ -72,13 +72,13 @@ def alone() -> dict[str, float]:
     program = HostProgram(settings)
     progress = program.begin()
     program.compile(progress)
-    functions, key = program.functions, np.zeros((1, 2), np.uint32)
+    functions, key = program.functions, jax.device_put(np.zeros((1, 2), np.uint32), program._device)
     part = program._opened.parts[0].columns
     observation = np.ascontiguousarray(program._opened.observation[:, part])
     acting = functions.acting([jax.numpy.copy(leaf) for leaf in progress])
     found = {
         "to bring one part's stacks to the device": _milliseconds(lambda: jax.device_put(observation)),
-        "to act for one part": _milliseconds(lambda: np.asarray(functions.act(acting, key, observation))),
+        "to act for one part": _milliseconds(lambda: np.asarray(functions.act(acting, key, observation)[0])),
     }
     state, copied = [progress], list[Any]()
 

@@ -84,12 +84,14 @@ class Functions:
 
     def _act(
         self, acting: Leaves, key: UInt32[Array, " words"], observation: Shaped[Array, "n ..."]
-    ) -> Shaped[Array, "n ..."]:
+    ) -> tuple[Shaped[Array, "n ..."], UInt32[Array, " words"]]:
+        """Actions, and the key for those that follow."""
         state = self._shape.state
         structure = jax.tree.structure((state.learner.params, state.scales))
         params, scales = jax.tree.unflatten(structure, acting)
         distribution, _ = seeing(self.agent, scales)(params, seen_by_network(self.agent.spec, observation))
-        return distribution.sample(jax.random.wrap_key_data(key))
+        key_action, following = jax.random.split(jax.random.wrap_key_data(key))
+        return distribution.sample(key_action), jax.random.key_data(following)
 
 
 def _words(leaves: list) -> list:

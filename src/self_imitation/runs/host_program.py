@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from self_imitation import agents, devices
 from self_imitation.config import TrainConfig
@@ -43,8 +44,8 @@ class HostProgram:
         self.spaces = engines.inspect(config)
         self.shapes = Shapes(config, self.agent)
         self.latest = [deque[float](maxlen=LATEST) for _ in config.seed_numbers]
-        device = devices.available(config)[0]
-        self.device = f"{name_of([device])}, environments by {config.engine}"
+        self._device = devices.available(config)[0]
+        self.device = f"{name_of([self._device])}, environments by {config.engine}"
         self.collector: HostCollector | None = None
         self._steps_done = 0
         self._overlap = config.overlap == "on" and self.agent.spec.observation_kind == "image"
@@ -53,12 +54,12 @@ class HostProgram:
         apart = self._overlap or config.sil.memory == "host"
         self._updates = self.agent.imitation.updates if self.agent.imitation is not None and apart else 0
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
-        self.functions: Functions | MemoryOnHost = twin.functions if twin else self._compiled_for(device)
+        self.functions: Functions | MemoryOnHost = twin.functions if twin else self._compiled()
         self._parts = parts or self._parts_that_pay()
 
-    def _compiled_for(self, device: jax.Device) -> Functions | MemoryOnHost:
+    def _compiled(self) -> Functions | MemoryOnHost:
         on_host = self.config.sil.memory == "host" and self.agent.imitation is not None
-        return (MemoryOnHost if on_host else Functions)(self.agent, self.shapes.one_seed, device)
+        return (MemoryOnHost if on_host else Functions)(self.agent, self.shapes.one_seed, self._device)
 
     def begin(self) -> Leaves:
         self._open(step=0)
@@ -79,9 +80,9 @@ class HostProgram:
 
     def compile(self, progress: Leaves) -> None:
         collector = self._opened
-        acting, keys = self.functions.acting(progress), self.keys()
+        acting = self.functions.acting(progress)
         for part in collector.parts:
-            self.functions.act(acting, keys[0], collector.observation[:, part.columns])
+            self.functions.act(acting, self._keys_there()[0], collector.observation[:, part.columns])
         columns = shapes(self.agent.spec, (self.config.rollout, collector.seeds, self.config.envs))
         self.functions.compile(progress, columns, self._updates)
 
@@ -99,7 +100,7 @@ class HostProgram:
     def _iterate(self, progress: Leaves) -> Generator[None, None, Leaves]:
         collector, config = self._opened, self.config
         pauses = (config.rollout - self._ahead) * len(collector.parts)
-        actor = Actor(self.functions, progress, self.keys(), self._updates, pauses)
+        actor = Actor(self.functions, progress, self._keys_there(), self._updates, pauses)
         if not self._overlap:
             actor.imitate_up_to(self._updates)
         collecting = collector.steps_of(actor, self._steps_done, self._ahead)
@@ -117,13 +118,16 @@ class HostProgram:
         self._steps_done += config.steps_per_iteration
         return self.functions.learn(actor.progress, columns, actor.copied)
 
+    def _keys_there(self) -> list[Array]:
+        return jax.device_put(list(self.keys()), self._device)
+
     def keys(self) -> np.ndarray:
-        """For each seed to act with in the next rollout, [T or T + 1, seeds, words]. The host's own: to ask the device
-        for them would be to wait for what it is doing.
+        """To act with in the next rollout, for each part of each seed's environments, [parts, seeds, words]. The host's
+        own: to ask the device for them would be to wait for what it is doing.
         """
-        calls, numbers = self.config.rollout + self._ahead, self.config.seed_numbers
+        parts, numbers = len(self._opened.parts), self.config.seed_numbers
         sources = [np.random.SeedSequence((seed, self._steps_done), spawn_key=(ACTING,)) for seed in numbers]
-        return np.stack([source.generate_state(2 * calls).reshape(calls, 2) for source in sources], axis=1)
+        return np.stack([source.generate_state(2 * parts).reshape(parts, 2) for source in sources], axis=1)
 
     def clear_tally(self, progress: Leaves) -> Leaves:
         return self.functions.clear_tally(progress)
@@ -178,19 +182,21 @@ class HostProgram:
 
 
 class Actor:
-    """How the seeds act in a rollout, with these keys [T, seeds, words]; and imitate while their environments step."""
+    """How the seeds act in a rollout, each part from its key on; and imitate while their environments step."""
 
     def __init__(
-        self, functions: Functions | MemoryOnHost, progress: Leaves, keys: np.ndarray, updates: int, pauses: int
+        self, functions: Functions | MemoryOnHost, progress: Leaves, keys: list[Array], updates: int, pauses: int
     ):
-        self.functions, self.progress, self.keys = functions, progress, keys
+        self.functions, self.progress = functions, progress
+        self._keys = keys
+        """From act to act they stay on the device: to bring one there takes nearly as long as to act."""
         self.updates, self.pauses, self._paused = updates, pauses, 0
         self.copied: list[Told] = []
         self._acting = functions.acting(progress)
 
     def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
-        # The parts of a seed's environments have its key in common: for all but the first it is changed.
-        return np.asarray(self.functions.act(self._acting, self.keys[time] ^ np.uint32(part), observation))
+        action, self._keys[part] = self.functions.act(self._acting, self._keys[part], observation)
+        return np.asarray(action)
 
     def meanwhile(self) -> None:
         """A share of the updates, so that they are spread over the pauses."""

@@ -9,7 +9,7 @@ import numpy as np
 from self_imitation.config import TrainConfig
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import atari, engines
-from self_imitation.errors import UsageError
+from self_imitation.errors import UsageError, first_line
 
 FRAMES_PER_SECOND = 30.0
 """Where an environment does not say how fast it is."""
@@ -61,10 +61,11 @@ class GymnasiumPlayer:
         try:
             picture = np.asarray(self.env.render(), np.uint8)
         except Exception as error:
-            lines = str(error).splitlines() or [""]
             mujoco = self.name.startswith("mujoco:")
             hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if mujoco else ""
-            raise UsageError(f"env: {self.name!r} can't be drawn; {type(error).__name__}: {lines[0]}{hint}") from error
+            raise UsageError(
+                f"env: {self.name!r} can't be drawn; {type(error).__name__}: {first_line(error)}{hint}"
+            ) from error
         if picture.ndim != 3 or picture.shape[-1] != 3:
             shape = f"its picture has shape {picture.shape}, not height x width x 3"
             raise UsageError(f"env: {self.name!r} can't be drawn: {shape}")
