@@ -124,7 +124,7 @@ def test_list_has_a_line_for_every_environment_and_agent(capsys):
             ["bench", "everything"],
             "what: 'everything' is not allowed; allowed: 'all', 'replay', 'train', 'mujoco'",
         ),
-        (["reproduce", "foo"], "figure: 'foo' is not allowed; allowed: 'grid-worlds', 'mujoco'"),
+        (["reproduce", "foo"], "figure: 'foo' is not allowed; allowed: 'grid-worlds', 'mujoco', 'atari'"),
         (["train", "--steps"], "--steps: its value is missing"),
         (["bench", "replay", "--json", "no/where.json"], "json: 'no/where.json' can't be written; there is no such"),
         (["reproduce", "grid-worlds", "--out", "/dev/null/x"], "out: '/dev/null/x"),

@@ -9,7 +9,7 @@ from helpers import finish, sil
 
 from self_imitation.config import override, resolve
 from self_imitation.errors import UsageError
-from self_imitation.experiments import campaign, mujoco
+from self_imitation.experiments import atari, campaign, mujoco
 from self_imitation.report import statistics
 from self_imitation.runs import config_file
 from self_imitation.runs.training import Silent
@@ -20,8 +20,12 @@ SETTINGS = mujoco.Settings(steps=4096, seeds=3)
 
 @pytest.fixture
 def finished_runs(tmp_path):
+    return leave(mujoco.configs(SETTINGS, tmp_path), tmp_path)
+
+
+def leave(configs, tmp_path):
     """Directories as runs leave them: seed s ends at a return of 100 x its place in the list, plus s."""
-    for place, config in enumerate(mujoco.configs(SETTINGS, tmp_path)):
+    for place, config in enumerate(configs):
         folder = tmp_path / config.out
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config_file.to_json(config)))
@@ -69,6 +73,26 @@ def test_the_report_takes_each_seeds_last_hundred_episodes_at_the_end(finished_r
     assert "Hopper is below it (1 against 2,316)" in page
     assert "Swimmer with ppo.discount 0.999 reaches it (701 against 111)" in page
     assert "| Swimmer | ppo with ppo.discount 0.999 | 701 (700 to 702) | 111 |" in page
+    assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
+
+
+def test_the_atari_figure_sets_both_agents_beside_the_papers_scores(tmp_path):
+    usual = {(c.env, c.agent): (c.steps, c.seed_numbers) for c in atari.configs(atari.Settings(), tmp_path)}
+    assert usual["atari:Freeway", "a2c"] == usual["atari:Freeway", "a2c+sil"] == (3_000_000, (0, 1, 2))
+    assert usual["atari:MontezumaRevenge", "a2c+sil"] == (5_000_000, (0, 1, 2))
+    assert len(usual) == 4
+    settings = atari.Settings(steps=4096)
+    leave(atari.configs(settings, tmp_path), tmp_path)
+    lines = atari.report(settings, tmp_path, tmp_path / "report", "a machine")
+    assert [(line.game, line.agent, line.final_mean, line.paper) for line in lines] == [
+        ("Freeway", "a2c+sil", 1.0, 34.0),
+        ("Freeway", "a2c", 101.0, 0.0),
+        ("MontezumaRevenge", "a2c+sil", 201.0, 2500.0),
+        ("MontezumaRevenge", "a2c", 301.0, 5.8),
+    ]
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "sil reproduce atari --steps 4096" in page
+    assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | 1 | 0 |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
 
 

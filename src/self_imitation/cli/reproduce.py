@@ -1,5 +1,6 @@
 """`sil reproduce`."""
 
+import importlib
 import platform
 import shlex
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import tyro
 from self_imitation import devices
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import heeding_signals
-from self_imitation.config import TrainConfig
+from self_imitation.config import resolve
 from self_imitation.errors import bad_value
 from self_imitation.runs import files
 from self_imitation.validation import validate
@@ -21,20 +22,26 @@ if TYPE_CHECKING:
     from self_imitation.runs.training import Listener
 
 
+EXAMPLES = {"grid-worlds": "key-door-treasure", "mujoco": "mujoco:Hopper", "atari": "atari:Freeway"}
+"""For each figure, one of the environments that it takes."""
+
+
 @dataclass(frozen=True)
 class ReproduceArguments:
-    figure: tyro.conf.Positional[Literal["grid-worlds", "mujoco"]]
+    figure: tyro.conf.Positional[Literal["grid-worlds", "mujoco", "atari"]]
     """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
-    PPO+SIL on Hopper, Walker2d and Swimmer, with rewards as they come and delayed."""
+    PPO+SIL on Hopper, Walker2d and Swimmer, with rewards as they come and delayed; atari: section 5.3, A2C and A2C+SIL
+    on Freeway and Montezuma's Revenge (wants a GPU)."""
     out: str | None = None
     """Where curves, table and picture go. None: results/ and the figure's name; with other steps or seeds than the
     default ones, report/ beside the runs."""
     runs: str | None = None
     """Where the runs are kept; those that are there already go on. None: runs/ and the figure's name."""
     steps: int | None = None
-    """Environment steps of each seed. None: 2,000,000 on the grid worlds, 1,000,000 on MuJoCo."""
+    """Environment steps of each seed. None: 2,000,000 on the grid worlds, 1,000,000 on MuJoCo, 5,000,000 on Atari (on
+    Freeway never more than 3,000,000)."""
     seeds: int | None = None
-    """Seeds of each agent. None: 16 on the grid worlds, 5 on MuJoCo."""
+    """Seeds of each agent. None: 16 on the grid worlds, 5 on MuJoCo, 3 on Atari."""
     seed: int = 0
     """The first seed."""
     jobs: int = 1
@@ -46,14 +53,13 @@ def reproduce(arguments: Sequence[str]) -> int:
     given = parse(ReproduceArguments, "reproduce", arguments, summary=reproduce.__doc__ or "")
     if not 1 <= given.jobs <= 1024:
         raise bad_value("jobs", given.jobs, "allowed: a whole number from 1 to 1024")
-    example = "key-door-treasure" if given.figure == "grid-worlds" else "mujoco:Hopper"
     named: dict[str, Any] = {k: v for k, v in (("steps", given.steps), ("seeds", given.seeds)) if v is not None}
-    devices.prepare(validate(TrainConfig(env=example, seed=given.seed, **named)))
+    devices.prepare(validate(resolve(EXAMPLES[given.figure], "authors", {"seed": given.seed, **named})))
 
     from self_imitation.cli import progress
     from self_imitation.experiments import campaign
 
-    experiment = _experiment(given.figure)
+    experiment: Any = importlib.import_module(f"self_imitation.experiments.{given.figure.replace('-', '_')}")
     settings = experiment.Settings(seed=given.seed, **named)
     folder = Path(given.runs or f"runs/{given.figure}")
     usual = Path("results") / given.figure if settings == experiment.Settings() else folder / "report"
@@ -77,16 +83,6 @@ def reproduce(arguments: Sequence[str]) -> int:
     print(experiment.table(lines))
     print(f"Figure: {out / 'figure.png'}")
     return 0
-
-
-def _experiment(figure: str) -> Any:
-    if figure == "mujoco":
-        from self_imitation.experiments import mujoco
-
-        return mujoco
-    from self_imitation.experiments import grid_worlds
-
-    return grid_worlds
 
 
 def _machine() -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from self_imitation import devices
 from self_imitation.config import TrainConfig, flatten, resolve
 from self_imitation.errors import UsageError
@@ -18,6 +20,7 @@ from self_imitation.runs import checkpoint, files
 from self_imitation.runs import run as runs
 from self_imitation.runs.config_file import MAY_CHANGE
 from self_imitation.runs.directory import RunDirectory
+from self_imitation.runs.run import Run
 from self_imitation.runs.training import Listener
 
 
@@ -111,6 +114,17 @@ def _flags(config: TrainConfig) -> list[str]:
 
 def _log(config: TrainConfig) -> str:
     return f"{config.out}.log"
+
+
+def final_returns(run: Run) -> np.ndarray:
+    """Each seed's mean return of its last 100 episodes."""
+    latest = {int(row["seed"]): row["return_latest"] for row in run.metrics()}
+    return np.array([latest[seed] for seed in run.seeds])
+
+
+def usual_rate(run: Run) -> float:
+    """Steps per second of all seeds together."""
+    return float(np.median([row["steps_per_second"] for row in run.metrics()]))
 
 
 def write_curves(path: Path, drawn: Sequence[Curve]) -> None:

@@ -94,8 +94,8 @@ def report(settings: Settings, folder: Path, out: Path, machine: str) -> list[Li
     loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
     figure = [run for run in loaded if _case(run)[0] in TASKS and not _changes(run)]
     drawn = [_curve(run) for run in figure]
-    finals = {_case(run): _final(run) for run in figure}
-    lines = [_line(run, _final(run)) for run in loaded]
+    finals = {_case(run): campaign.final_returns(run) for run in figure}
+    lines = [_line(run, campaign.final_returns(run)) for run in loaded]
     contrasts = {task: _contrasts(task, finals) for task in TASKS}
     out.mkdir(parents=True, exist_ok=True)
     campaign.write_curves(out / "curves.csv", drawn)
@@ -125,15 +125,9 @@ def _title(task: str, delay: int) -> str:
     return task if delay == 1 else f"{task}, rewards delayed by {delay}"
 
 
-def _final(run: Run) -> np.ndarray:
-    """Each seed's mean return of its last 100 episodes."""
-    latest = {int(row["seed"]): row["return_latest"] for row in run.metrics()}
-    return np.array([latest[seed] for seed in run.seeds])
-
-
 def _line(run: Run, final: np.ndarray) -> Line:
-    rate = float(np.median([row["steps_per_second"] for row in run.metrics()]))
-    return Line(*_case(run), _changes(run), len(final), float(final.mean()), *statistics.mean_interval(final), rate)
+    interval, rate = statistics.mean_interval(final), campaign.usual_rate(run)
+    return Line(*_case(run), _changes(run), len(final), float(final.mean()), *interval, rate)
 
 
 def _contrasts(task: str, finals: dict[tuple[str, int, str], np.ndarray]) -> list[Contrast]:
