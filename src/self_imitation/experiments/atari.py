@@ -126,8 +126,8 @@ def _page(lines: list[Line], settings: Settings, machine: str) -> str:
 {table(lines)}
 
 The mean over seeds of each seed's mean score of its last 100 games, with a bootstrap interval over {settings.seeds}
-seeds: with so few, only large differences show. Scores are raw. The paper's are those after 50 M steps: A2C+SIL's of its
-table of games that are hard to explore (with the same bias correction, 0.1), A2C's of its table of 49 games.
+seeds: with so few, only large differences show. Scores are raw. The paper's are those after 50 M steps: A2C+SIL's of
+its table of games that are hard to explore (with the same bias correction, 0.1), A2C's of its table of 49 games.
 
 | game | agent | steps/s, all seeds together | hours of training |
 |---|---|---|---|
