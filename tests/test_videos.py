@@ -148,7 +148,7 @@ def test_every_step_is_one_frame_with_even_sides(tmp_path):
     animation.save(an_episode(6), tmp_path / "x.gif", "title")
     assert durations_of(tmp_path / "x.gif") == [100] * 6 + [1500]
     with Image.open(tmp_path / "x.gif") as picture:
-        assert picture.size == (42, 52)
+        assert picture.size == (42, 66), "a narrow picture has two lines of caption"
 
 
 def test_pictures_of_every_third_step_are_shown_three_times_as_long(tmp_path):
@@ -170,9 +170,14 @@ def test_a_long_gif_leaves_pictures_out_but_no_time(tmp_path):
 
 def test_captions_tell_step_and_return(monkeypatch):
     said = []
-    monkeypatch.setattr(animation, "_captioned", lambda picture, caption: said.append(caption) or picture)
+    monkeypatch.setattr(animation, "_captioned", lambda picture, *caption: said.append(caption) or picture)
     list(animation._pictures(an_episode(3), "ppo, seed 4", [0, 1, 3], None))
-    assert said == [f"ppo, seed 4   step {step}   return {total}" for step, total in ((0, 0), (1, 1), (3, 6))]
+    assert said == [("ppo, seed 4", f"step {step}   return {total}") for step, total in ((0, 0), (1, 1), (3, 6))]
+
+
+def test_a_caption_has_a_line_below_a_wide_picture_and_two_below_a_narrow_one():
+    wide, narrow = (animation._captioned(Image.new("RGB", (width, 100)), "a", "b") for width in (400, 160))
+    assert (wide.size, narrow.size) == ((400, 122), (160, 136))
 
 
 def test_text_tells_where_a_few_rewards_came_from():
@@ -191,7 +196,7 @@ def test_odd_pictures_of_a_users_environment(drawn, tmp_path, capsys):
     """Two steps at ten a second."""
     assert told(capsys, "play", drawn.path, "--out", tmp_path / "x.mp4")[0] == 0
     about, frames = frames_of(tmp_path / "x.mp4")
-    assert (about["size"], about["fps"], len(frames)) == ((42, 52), 10, 3 + 15)
+    assert (about["size"], about["fps"], len(frames)) == ((42, 66), 10, 3 + 15)
 
 
 def raising(_):

@@ -15,7 +15,9 @@ from self_imitation.runs.evaluation import Episode
 
 PAUSE_SECONDS = 1.5
 """How long the last frame is held, so that the eye sees how it ended."""
-CAPTION_HEIGHT = 22
+CAPTION_HEIGHT, LINE_HEIGHT = 22, 14
+NARROW = 260
+"""Pixels that one line of caption takes; below a narrower picture it has two."""
 GIF_FRAMES, GIF_WIDTH = 300, 320
 """A GIF has no more frames, and no more pixels in a row: beyond, it grows to tens of megabytes."""
 ARROWS = "↑→↓←"
@@ -92,12 +94,14 @@ def _pictures(episode: Episode, title: str, steps: list[int], width: int | None)
         picture = Image.fromarray(episode.frames[step])
         if width and picture.width > width:
             picture = picture.resize((width, round(picture.height * width / picture.width)))
-        yield _captioned(picture, f"{title}   step {step}   return {totals[step]:g}")
+        yield _captioned(picture, title, f"step {step}   return {totals[step]:g}")
 
 
-def _captioned(picture: Image.Image, caption: str) -> Image.Image:
-    width, height = picture.width + picture.width % 2, picture.height + CAPTION_HEIGHT
+def _captioned(picture: Image.Image, title: str, where: str) -> Image.Image:
+    lines = [title, where] if picture.width < NARROW else [f"{title}   {where}"]
+    width, height = picture.width + picture.width % 2, picture.height + CAPTION_HEIGHT + LINE_HEIGHT * (len(lines) - 1)
     image = Image.new("RGB", (width, height + height % 2), "white")  # video wants even sides
     image.paste(picture, (0, 0))
-    ImageDraw.Draw(image).text((6, picture.height + 5), caption, fill=(40, 40, 40))
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(image).text((6, picture.height + 5 + LINE_HEIGHT * number), line, fill=(40, 40, 40))
     return image
