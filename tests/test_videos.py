@@ -139,7 +139,7 @@ def an_episode(steps, every=1, rate=10.0, size=(41, 30)):
 def test_every_step_is_one_frame_with_even_sides(tmp_path):
     animation.save(an_episode(6), tmp_path / "x.mp4", "title")
     about, frames = frames_of(tmp_path / "x.mp4")
-    assert about["size"] == (42, 30 + 22)
+    assert about["size"] == (42, 30 + 22 + 14)
     assert about["fps"] == 10
     assert len(frames) == 7 + 15
     grey = [float(frame[:28, :40].mean()) for frame in frames]
