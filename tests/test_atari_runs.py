@@ -1,5 +1,7 @@
 """Runs on Atari games: seeds that take turns, acting ahead of learning, memory on the host, stops and faults."""
 
+import json
+import math
 import os
 import shutil
 import signal
@@ -7,10 +9,11 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
-from self_imitation import load
+from self_imitation import agents, load
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
 from self_imitation.environments.host import engines
@@ -18,6 +21,7 @@ from self_imitation.errors import DeviceMemoryError
 from self_imitation.runs import checkpoint, host_program, training
 from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.host_program import HostProgram
+from self_imitation.runs.program import Shapes
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.runs.turns import Turns
@@ -195,3 +199,35 @@ def test_a_run_is_evaluated_and_told_beside_a_human(tmp_path, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(run), "--episodes", "2"]) == 0
     assert "of a human" in capsys.readouterr().out
+
+
+def test_the_memory_for_frames_is_no_larger_than_its_frames():
+    """10^5 finished steps, and room for as many of unfinished games."""
+    config = engines.settle(validate(resolve("atari:Breakout", "authors")))
+    memory = Shapes(config, agents.build(config)).one_seed.state.memory
+    waiting = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(memory.recent))
+    whole = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(memory))
+    assert memory.capacity == 100_000
+    assert whole - waiting <= 0.75e9
+    assert waiting <= 0.75e9
+
+
+def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypatch, tmp_path):
+    from self_imitation.benchmarks import atari
+
+    monkeypatch.setattr(atari, "SECONDS", 0.2)
+    monkeypatch.setattr(atari, "config", lambda seeds: config_of(seeds, rollout=2))
+    file = tmp_path / "figures.json"
+    assert main(["bench", "atari", "--json", str(file)]) == 0
+    said = capsys.readouterr().out
+    for words in (
+        "16 emulators alone",
+        "1 run  in training",
+        "waiting for emulators",
+        "eight runs at once are left out",
+    ):
+        assert words in said
+    figures = json.loads(file.read_text())["atari"]
+    assert figures["runs_1"]["steps_per_second"] > 0
+    assert figures["runs_1"]["emulators"] > 0
+    assert set(figures["alone"]) >= {"one update of self-imitation", "A2C and remembering"}

@@ -14,7 +14,7 @@ import tyro
 
 from self_imitation import devices
 from self_imitation.cli.parse import parse
-from self_imitation.config import TrainConfig
+from self_imitation.config import TrainConfig, resolve
 from self_imitation.runs import files
 
 SIL = (sys.executable, "-m", "self_imitation")
@@ -38,11 +38,20 @@ def bench(arguments: Sequence[str]) -> int:
         files.require_writable(Path(given.json), "json")
     if given.what == "all":
         return _each(given.json)
-    devices.prepare({"mujoco": TrainConfig(env="mujoco:Hopper", seeds=8)}.get(given.what, TrainConfig(seeds=1)))
+    devices.prepare(_measured(given.what))
     measures = {"replay": _replay, "train": _train, "mujoco": _mujoco, "atari": _atari, "startup": _startup}
     measure = measures[given.what]
     _write(given.json, {given.what: measure()})
     return 0
+
+
+def _measured(what: str) -> TrainConfig:
+    """What JAX is to be set up for."""
+    if what == "mujoco":
+        return TrainConfig(env="mujoco:Hopper", seeds=8)
+    if what == "atari" and importlib.util.find_spec("ale_py"):
+        return resolve("atari:MontezumaRevenge", "authors")
+    return TrainConfig(seeds=1)
 
 
 def _each(path: str | None) -> int:
@@ -126,11 +135,14 @@ def _atari() -> dict[str, Any] | None:
     if not importlib.util.find_spec("ale_py"):
         print("atari: left out; it needs pip install 'self-imitation[atari]'")
         return None
+    import jax
+
     from self_imitation.benchmarks import atari
 
     print("atari: A2C+SIL on Montezuma's Revenge, the paper's settings (16 x 5, M = 4, batch 512, memory 100,000)")
     results: dict[str, Any] = {}
-    for seeds in (1, 8):
+    on_gpu = jax.default_backend() != "cpu"
+    for seeds in (1, 8) if on_gpu else (1,):
         copies = 16 * seeds
         emulators, trained = atari.emulators_alone(copies), atari.training(seeds)
         results[f"runs_{seeds}"] = {"emulators": emulators, **trained}
@@ -140,6 +152,8 @@ def _atari() -> dict[str, Any] | None:
         print(f"  {runs} in training {rate:8,.0f} steps/s, {rate / emulators:.0%} of that")
         print(f"  of an iteration's {iteration:.2f} ms the host spends")
         _table(trained["host_ms"])
+    if not on_gpu:
+        print("  eight runs at once are left out: that takes a GPU")
     results["alone"] = atari.alone()
     print("  by itself, the device idle before it, takes")
     _table(results["alone"])
