@@ -151,7 +151,12 @@ def test_who_waits_long_is_told_how_long(tmp_path, monkeypatch):
 def test_what_does_not_fit_is_told_with_the_settings_that_make_it_smaller(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**18, 0, 10**18))
     huge = config_of(sil__capacity=10**8, out=str(tmp_path / "run"))  # 700 GB
-    with pytest.raises(DeviceMemoryError, match=r"lower seeds \(now 1\), sil.capacity \(now 100,000,000\)"):
+    lower = r"lower seeds \(now 1\), sil.capacity \(now 100,000,000\) or sil.batch \(now 16\)"
+    with pytest.raises(DeviceMemoryError, match=rf"on the host: \d+ GB needed, \d+ GB there; {lower}"):
+        start(huge, Silent())
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(training.Training, "_refuse_what_the_host_cannot_hold", lambda _: None)
+    with pytest.raises(DeviceMemoryError, match=rf"out of memory on cpu, .*; {lower}; training stopped"):
         start(huge, Silent())
     assert not (tmp_path / "run").exists()
 
@@ -231,3 +236,17 @@ def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypa
     assert figures["runs_1"]["steps_per_second"] > 0
     assert figures["runs_1"]["emulators"] > 0
     assert set(figures["alone"]) >= {"one update of self-imitation", "A2C and remembering"}
+
+
+def test_a_memory_of_fewer_steps_than_a_stack_has_frames_imitates_nothing_and_stays_finite(tmp_path):
+    tiny = {"sil.capacity": 3, "sil.batch": 3, "sil.start_after": 0, "sil.keep": "all", "steps": 900}
+    _, finished = start(config_of(**tiny, out=str(tmp_path / "run")), Silent())
+    assert finished
+
+
+def test_a_game_by_another_spelling_is_the_same_game(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["train", "atari:break-out", "--steps", "20", *FLAGS, "--out", str(run)]) == 0
+    assert load(run).config.env == "atari:Breakout"
+    assert main(["evaluate", str(run), "--episodes", "1"]) == 0
+    assert "of a human" in capsys.readouterr().out

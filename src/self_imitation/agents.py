@@ -88,7 +88,7 @@ def _room(agent: Agent) -> int:
     would take too much room, as many as make the environments together wait for no more than the memory holds.
     """
     assert agent.imitation is not None
-    share = max(1, agent.imitation.capacity // agent.environments)
+    share = max(agent.spec.stack, agent.imitation.capacity // agent.environments)
     longest = agent.spec.max_episode_steps or share
     return longest if agent.spec.stack == 1 else min(longest, share)
 

@@ -142,7 +142,9 @@ def draw_at(memory: Memory, uniform: Float[Array, "levels batch"], config: SelfI
     slot, weight = priority_tree.draw(memory.tree, uniform)
     written = jnp.where(memory.size < memory.capacity, memory.size, memory.returns.shape[0])
     slot = jnp.clip(slot, 0, jnp.maximum(written - 1, 0))
-    filled = (jnp.arange(uniform.shape[1]) < memory.size) & (memory.size > config.start_after)
+    # Of episodes that lost their first frames, some steps can't be drawn: where there are no others, nothing is.
+    ready = (memory.size > config.start_after) & (memory.tree.minimum < jnp.inf)
+    filled = (jnp.arange(uniform.shape[1]) < memory.size) & ready
     correction = (weight / memory.tree.minimum) ** -config.bias_correction
     return Batch(
         slot=slot,

@@ -118,7 +118,7 @@ ON_THE_HOST_ALONE = {
 def validate(config: TrainConfig) -> TrainConfig:
     """The config itself, with the agent's name in its canonical order, or a `UsageError` that names the first fault."""
     entry = catalogue.find(config.env)
-    config = dataclasses.replace(config, agent="+".join(agent_parts(config.agent)))
+    config = dataclasses.replace(config, env=entry.name, agent="+".join(agent_parts(config.agent)))
     for name, value in flatten(config).items():
         allowed, text = RULES.get(name, (lambda _: True, ""))
         if not allowed(value):

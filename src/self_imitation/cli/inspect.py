@@ -161,8 +161,8 @@ def _beside_a_human(game: str, score: float) -> str:
     if share is None:
         return f"{game} is not among the paper's 49 games: no human score is known"
     known = atari_scores.table()[game]
-    paper = f"paper, after 50 M steps: A2C {known['a2c']:,.0f}, A2C+SIL {known['a2c_sil']:,.0f}"
-    return f"{share:.1%} of a human player's score, counted from a random one's ({paper})"
+    paper = f"scores in the paper, after 50 M steps: A2C {known['a2c']:,.0f}, A2C+SIL {known['a2c_sil']:,.0f}"
+    return f"{share:.1%} of a human player's score, counted from a random one's; {paper}"
 
 
 def _load(path: str) -> "Run":

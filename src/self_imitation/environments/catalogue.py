@@ -194,4 +194,4 @@ def _atari_entry(game: str) -> Entry:
 
 
 def _letters(name: str) -> str:
-    return name.replace("_", "").lower()
+    return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -69,9 +69,12 @@ class Functions:
         if updates:
             copied = [jax.eval_shape(self.imitate, progress)[1]] * updates
             self.imitate = self.imitate.lower(progress).compile()
-        for ends in (True, False) if updates else (True,):
-            self._learn[ends] = self._learn[ends].lower(progress, columns, copied).compile()
+        self.compile_learning(progress, columns, copied)
         self._compiled = True
+
+    def compile_learning(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Any]) -> None:
+        for ends in (True, False) if copied else (True,):
+            self._learn[ends] = self._learn[ends].lower(progress, columns, copied).compile()
 
     def jit(self, function: Callable, in_axes: tuple) -> Any:
         """`function` takes and gives a progress, as one of leaves, of all seeds; those given are used up."""

@@ -4,6 +4,7 @@ What is drawn goes to the device, and the new priorities come back.
 """
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -37,7 +38,7 @@ class MemoryOnHost:
         self._update = self._on_device.jit(partial(_update, agent), (0, 0))
         self._reprioritise = jax.jit(jax.vmap(partial(_reprioritise, config, structure)), donate_argnums=0)
         remember = jax.vmap(partial(_remember, config, structure), (0, seed_axis(agent.spec)))
-        self._remember = jax.jit(remember, donate_argnums=0)
+        self._remember: Any = jax.jit(remember, donate_argnums=0)
 
     def flatten(self, progress: Progress) -> Leaves:
         memory = jax.device_put(jax.tree.leaves(progress.state.memory), self._host)
@@ -52,8 +53,10 @@ class MemoryOnHost:
         return self._on_device.clear_tally(leaves[: self._rest]) + leaves[self._rest :]
 
     def compile(self, progress: Leaves, columns: Columns | StackColumns, updates: int) -> None:
-        """An update without anything to imitate changes nothing but the seed's key, and it compiles all its pieces."""
-        self.imitate([jnp.copy(leaf) for leaf in progress])
+        """The pieces of an update by making one, with copies."""
+        _, metrics = self.imitate([jnp.copy(leaf) for leaf in progress])
+        self._on_device.compile_learning(progress[: self._rest], columns, [metrics] * updates)
+        self._remember = self._remember.lower(progress[self._rest :], columns).compile()
 
     def imitate(self, leaves: Leaves) -> tuple[Leaves, Told]:
         rest, memory = leaves[: self._rest], leaves[self._rest :]

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from self_imitation import devices
 from self_imitation.config import TrainConfig, agent_parts
 from self_imitation.environments import catalogue
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
@@ -67,6 +69,7 @@ class Training:
     def __init__(self, run: RunDirectory, config: TrainConfig, listener: Listener):
         self.run, self.config, self.listener = run, config, listener
         self.program = program.create(config)
+        self._refuse_what_the_host_cannot_hold()
         with self._fitting():
             restored = self._restore()
             self._resumed = restored is not None
@@ -121,6 +124,16 @@ class Training:
         if seconds >= SLOW:
             rate = config.steps_per_iteration * config.seeds / seconds
             self.listener.message(f"{rate:,.0f} steps/s here: about {_in_words(left * seconds)} to the end")
+
+    def _refuse_what_the_host_cannot_hold(self) -> None:
+        """Linux lends more memory than there is, and then stands still."""
+        on_host = self.config.sil.memory == "host" or devices.available(self.config)[0].platform == "cpu"
+        one = jax.tree.leaves(self.program.shapes.one_seed)
+        need = self.config.seeds * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in one)
+        have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if on_host and need > have:
+            sizes = f"{need / 1e9:.0f} GB needed, {have / 1e9:.0f} GB there"
+            raise DeviceMemoryError(f"out of memory on the host: {sizes}; {_smaller(self.config)}")
 
     @contextlib.contextmanager
     def _fitting(self) -> Iterator[None]:
@@ -262,7 +275,8 @@ def _smaller(config: TrainConfig) -> str:
     if "sil" not in agent_parts(config.agent):
         return f"{lower}, envs (now {config.envs}) or rollout (now {config.rollout})"
     memory = f"sil.capacity (now {config.sil.capacity:,}) or sil.batch (now {config.sil.batch})"
-    if config.sil.memory == "host" or catalogue.find(config.env).host_id is None:
+    on_cpu = devices.available(config)[0].platform == "cpu"
+    if on_cpu or config.sil.memory == "host" or catalogue.find(config.env).host_id is None:
         return f"{lower}, {memory}"
     return f"{lower}, {memory}, or keep the memory in the host's: --sil.memory host"
 
