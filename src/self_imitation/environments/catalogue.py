@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from self_imitation.errors import UsageError, unknown_name
 
@@ -64,7 +65,7 @@ _MUJOCO: Mapping[str, object] = {
     "sil.bias_correction": 0.1,
     "sil.priority_exponent": 0.6,
 }
-_MUJOCO_PRESETS: Mapping[str, Mapping[str, object]] = {
+_TIME_LIMITS: Mapping[str, Mapping[str, object]] = {
     "authors": {"time_limit": "terminal"},
     "paper": {"time_limit": "bootstrap"},
 }
@@ -94,7 +95,7 @@ def _mujoco_entries() -> tuple[Entry, ...]:
             f"MuJoCo: {summary} (Gymnasium's {task}-v5)",
             _MUJOCO,
             _MUJOCO_BASES,
-            _MUJOCO_PRESETS,
+            _TIME_LIMITS,
             host_id=f"{task}-v5",
             search=_MUJOCO_SEARCH,
         )
@@ -115,10 +116,6 @@ _ATARI: Mapping[str, object] = {
     "sil.bias_correction": 0.1,
     "sil.priority_exponent": 0.6,
     "checkpoint_seconds": 600.0,
-}
-_ATARI_PRESETS: Mapping[str, Mapping[str, object]] = {
-    "authors": {"time_limit": "terminal"},
-    "paper": {"time_limit": "bootstrap"},
 }
 # OpenAI's baselines, for these games.
 _ATARI_BASES: Mapping[str, Mapping[str, object]] = {
@@ -174,6 +171,7 @@ def find(name: str) -> Entry:
     raise unknown_name("env", str(name), [*ENTRIES, "atari:GAME", "gym:ID"])
 
 
+@cache
 def atari_games() -> dict[str, str]:
     """All that ale-py ships: the game's name as in the paper, and that of its file."""
     try:
@@ -185,12 +183,12 @@ def atari_games() -> dict[str, str]:
 
 def _atari_entry(game: str) -> Entry:
     """By any spelling: MontezumaRevenge, montezuma_revenge."""
-    games = {_letters(name): name for name in atari_games()}
-    name = games.get(_letters(game))
+    games = atari_games()
+    name = next((name for name in games if _letters(name) == _letters(game)), None)
     if name is None:
-        raise unknown_name("env", f"atari:{game}", [f"atari:{name}" for name in games.values()])
-    rom = atari_games()[name]
-    return Entry(f"atari:{name}", "an Atari 2600 game", _ATARI, _ATARI_BASES, _ATARI_PRESETS, host_id=rom)
+        raise unknown_name("env", f"atari:{game}", [f"atari:{name}" for name in games])
+    rom = games[name]
+    return Entry(f"atari:{name}", "an Atari 2600 game", _ATARI, _ATARI_BASES, _TIME_LIMITS, host_id=rom)
 
 
 def _letters(name: str) -> str:

@@ -18,9 +18,7 @@ def _names(tree: PyTree) -> list[str]:
 
 def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
     """By dotted names; keys as plain words."""
-    leaves = jax.tree.leaves(tree)
-    plain = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
-    arrays = jax.device_get(plain)
+    arrays = jax.device_get(key_words(jax.tree.leaves(tree)))
     return {name: np.ascontiguousarray(array) for name, array in zip(_names(tree), arrays, strict=True)}
 
 
@@ -33,7 +31,7 @@ def from_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, source: str) -> 
     found = []
     for name, leaf in zip(names, leaves, strict=True):
         array: Any = arrays[name]
-        if _is_key(leaf):
+        if is_key(leaf):
             array = jax.random.wrap_key_data(jnp.asarray(array))
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             have, want = f"{array.dtype}{list(array.shape)}", f"{leaf.dtype}{list(leaf.shape)}"
@@ -52,5 +50,10 @@ def join(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _is_key(leaf: Any) -> bool:
+def key_words(leaves: list) -> list:
+    """Keys among them as plain words."""
+    return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
+
+
+def is_key(leaf: Any) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -15,6 +15,7 @@ from jaxtyping import Array, PyTree, Shaped, UInt32
 
 from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
 from self_imitation.host_collection import Columns, StackColumns, seed_axis, seen_by_network
+from self_imitation.runs.arrays import is_key, key_words
 from self_imitation.runs.tally import Progress, count, empty_tally
 from self_imitation.types import Metrics
 
@@ -42,7 +43,7 @@ class Functions:
 
     def flatten(self, progress: Progress) -> Leaves:
         """On the device."""
-        return jax.device_put(_words(jax.tree.leaves(progress)), self.device)
+        return jax.device_put(key_words(jax.tree.leaves(progress)), self.device)
 
     def unflatten(self, leaves: Leaves) -> Progress:
         return jax.tree.unflatten(self._structure, _typed(leaves, jax.tree.leaves(self._shape)))
@@ -81,7 +82,7 @@ class Functions:
 
         def of_one_seed(leaves: Leaves, *rest: PyTree) -> tuple[Leaves, PyTree]:
             progress, result = function(self.unflatten(leaves), *rest)
-            return _words(jax.tree.leaves(progress)), result
+            return key_words(jax.tree.leaves(progress)), result
 
         return jax.jit(jax.vmap(of_one_seed, in_axes), donate_argnums=0)
 
@@ -97,16 +98,8 @@ class Functions:
         return distribution.sample(key_action), jax.random.key_data(following)
 
 
-def _words(leaves: list) -> list:
-    return [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
-
-
 def _typed(leaves: list, like: list) -> list:
-    return [jax.random.wrap_key_data(a) if _is_key(b) else a for a, b in zip(leaves, like, strict=True)]
-
-
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return [jax.random.wrap_key_data(a) if is_key(b) else a for a, b in zip(leaves, like, strict=True)]
 
 
 def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, Metrics]:
