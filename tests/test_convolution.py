@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from self_imitation import convolution
 from self_imitation.convolution import convolve
+
+
+@pytest.fixture(params=["few images", "many"])
+def number_of_images(request, monkeypatch):
+    monkeypatch.setattr(convolution, "FEW", 128 if request.param == "few images" else 0)
 
 
 def plain(x, weight, stride):
@@ -31,6 +37,7 @@ def example(height, width, channels, kernel, seeds=()):
     return x, rng.normal(size=(*seeds, kernel, kernel, channels, 5)).astype(np.float32)
 
 
+@pytest.mark.usefixtures("number_of_images")
 @pytest.mark.parametrize(("height", "width", "channels", "kernel", "stride"), SHAPES)
 def test_it_is_the_sum_over_each_patch_and_so_are_its_gradients(height, width, channels, kernel, stride):
     x, weight = example(height, width, channels, kernel)
@@ -45,6 +52,7 @@ def test_it_is_the_sum_over_each_patch_and_so_are_its_gradients(height, width, c
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.usefixtures("number_of_images")
 @pytest.mark.parametrize("shared", ["nothing", "weights", "images"])
 def test_under_vmap_each_seed_has_its_own_result_and_gradient(shared):
     x, weight = example(9, 10, 3, 4, seeds=(3,))
@@ -61,12 +69,14 @@ def test_under_vmap_each_seed_has_its_own_result_and_gradient(shared):
             np.testing.assert_allclose(one[seed], other, rtol=1e-4)
 
 
-def test_no_groups_of_convolutions_come_of_seeds():
+@pytest.mark.parametrize("few", [0, 128])
+def test_no_groups_of_convolutions_come_of_seeds(monkeypatch, few):
     """Those are slow on a GPU."""
+    monkeypatch.setattr(convolution, "FEW", few)
     x, weight = example(20, 16, 4, 8, seeds=(3,))
     traced = jax.jit(jax.vmap(lambda x, w: convolve(x, w, 4))).trace(x, weight)
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("stablehlo.convolution") == 3
-    assert "feature_group_count = 1" in text
+    assert text.count("stablehlo.convolution") == (0 if few else 3)
+    assert text.count("stablehlo.dot_general") == (1 if few else 0), "of all seeds in one product"
     assert "feature_group_count = 3" not in text
     assert "batch_group_count = 3" not in text

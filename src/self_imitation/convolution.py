@@ -1,5 +1,5 @@
 """Convolutions in the form that is fast where they run: strides made into channels, seeds one after the other, and on a
-CPU as products of matrices.
+CPU, or for few images, as products of matrices.
 
 All give the same sums as the plain form. A convolution whose stride divides its kernel is one of stride 1 over blocks
 of stride x stride pixels, which have as many channels more (the first layer of the Nature network: 64 instead of 4).
@@ -13,6 +13,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+FEW = 128
+"""Images at most for which also a GPU multiplies matrices. How long it takes counts less then than how long the host
+takes to start it, and products can be started together with what is before and after them."""
 
 Images = Float[Array, "batch height width channels"]
 Kernels = Float[Array, "height width inputs outputs"]
@@ -57,6 +61,8 @@ def one_after_the_other(function: Callable) -> Callable:
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolve(x: Images, weight: Kernels, stride: int) -> Images:
+    if x.shape[0] <= FEW:
+        return _product(stride, x, weight)
     return one_after_the_other(partial(_here, partial(_plain, stride), partial(_product, stride)))(x, weight)
 
 
@@ -68,6 +74,8 @@ def _backward(stride: int, kept: tuple[Images, Kernels], gradient: Images) -> tu
     def pull_back(function: Callable, x: Images, weight: Kernels, gradient: Images) -> tuple[Images, Kernels]:
         return jax.vjp(partial(function, stride), x, weight)[1](gradient)
 
+    if kept[0].shape[0] <= FEW:
+        return pull_back(_product, *kept, gradient)
     backward = partial(_here, partial(pull_back, _plain), partial(pull_back, _product))
     return one_after_the_other(backward)(*kept, gradient)
 
