@@ -7,9 +7,13 @@ Three things keep it fast and exact:
 - a touched row is summed afresh on the way up, never incremented, so sums cannot drift;
 - a sum is always added up from left to right, as the draw does, so a mass below a node's sum lands in one of its
   children of weight above 0 and a leaf of weight 0 is never drawn;
-- the levels are walked by a loop, whose carry the compiler must store: unrolled, it would recompute the whole walk for
-  every one of the 16 children that the next level reads.
+- what a level found is stored before the next one begins: else the compiler would recompute the whole walk for every
+  one of the 16 children that the next level reads.
 """
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -62,12 +66,12 @@ def draw(
         tree.sums[: tree.top], uniform[0], cuda=_find_by_comparing, default=_find_by_walking
     )
 
-    def down(level: Int[Array, ""], walk: _Walk) -> _Walk:
+    def down(level: int | Int[Array, ""], walk: _Walk) -> _Walk:
         children = _children(tree, tree.sums, walk.node)
         mass = uniform[level + 1] * walk.weight * JUST_BELOW_ONE
         return _step_down(children, tree.top + walk.node * WIDTH, mass)
 
-    walk = jax.lax.fori_loop(0, tree.depth, down, _Walk(node, tree.sums[node]))
+    walk = _over_levels(tree.depth, down, _Walk(node, tree.sums[node]))
     return walk.node - tree.first_leaf, walk.weight
 
 
@@ -82,15 +86,32 @@ def update(
     sums = tree.sums.at[target].set(weight, mode="drop")
     minima = tree.minima.at[target].set(jnp.where(weight > 0, weight, jnp.inf), mode="drop")
 
-    def up(_: Int[Array, ""], climb: _Climb) -> _Climb:
+    def up(_: int | Int[Array, ""], climb: _Climb) -> _Climb:
         node = (climb.node - tree.top) // WIDTH
         sums = climb.sums.at[node].set(_left_to_right_sum(_children(tree, climb.sums, node)))
         minima = climb.minima.at[node].set(jnp.min(_children(tree, climb.minima, node), axis=1))
         return _Climb(sums, minima, node)
 
-    climb = jax.lax.fori_loop(0, tree.depth, up, _Climb(sums, minima, node))
+    climb = _over_levels(tree.depth, up, _Climb(sums, minima, node))
     minimum = jnp.min(climb.minima[: tree.top])
     return PriorityTree(climb.sums, climb.minima, minimum, tree.top, tree.depth)
+
+
+def _over_levels(depth: int, body: Callable, start: eqx.Module) -> Any:
+    """A loop, whose carry must be stored; on a GPU, which the host can't start loops on together with other things,
+    written out, with barriers.
+    """
+
+    def loop(start: eqx.Module) -> eqx.Module:
+        return jax.lax.fori_loop(0, depth, body, start)
+
+    return jax.lax.platform_dependent(start, cuda=partial(_written_out, depth, body), default=loop)
+
+
+def _written_out(depth: int, body: Callable, state: eqx.Module) -> Any:
+    for level in range(depth):
+        state = jax.lax.optimization_barrier(body(level, state))
+    return state
 
 
 def _find_by_walking(sums: Float[Array, " top"], uniform: Float[Array, " batch"]) -> Int[Array, " batch"]:
