@@ -10,7 +10,14 @@ import scipy.special
 import scipy.stats
 from jaxtyping import TypeCheckError
 
-from self_imitation.distributions import Categorical, DiagonalGaussian, MultiCategorical, from_outputs, outputs
+from self_imitation.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    MultiCategorical,
+    from_outputs,
+    outputs,
+    sample_each,
+)
 from self_imitation.types import Continuous, Discrete, MultiDiscrete
 
 # One of several actions.
@@ -268,3 +275,15 @@ def test_numbers_of_continuous_actions_are_their_means():
     assert isinstance(policy, DiagonalGaussian)
     np.testing.assert_array_equal(policy.mean, MEAN)  # not bounded: the environment clips
     np.testing.assert_array_equal(policy.log_std, LOG_STD)
+
+
+@pytest.mark.parametrize("actions", [Discrete(3), MultiDiscrete((2, 4)), Continuous((-1.0, -1.0), (1.0, 1.0))])
+def test_with_keys_of_their_own_members_of_a_batch_do_not_depend_on_each_other(actions):
+    rows = np.random.default_rng(0).normal(size=(5, outputs(actions))).astype(np.float32)
+    log_std = jnp.array([0.1, -0.3]) if isinstance(actions, Continuous) else None
+    keys = jax.random.split(jax.random.key(1), 5)
+    together = sample_each(from_outputs(actions, jnp.asarray(rows), log_std), keys)
+    for i in range(5):
+        distribution = from_outputs(actions, jnp.asarray(rows[i : i + 1]), log_std)
+        np.testing.assert_array_equal(sample_each(distribution, keys[i : i + 1])[0], together[i])
+        np.testing.assert_array_equal(distribution.sample(keys[i])[0], together[i])
