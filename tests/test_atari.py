@@ -13,7 +13,7 @@ from self_imitation.config import resolve
 from self_imitation.environments import atari_scores, catalogue
 from self_imitation.environments.host import engines, players
 from self_imitation.errors import UsageError
-from self_imitation.host_collection import HostCollector, Part
+from self_imitation.host_collection import HostCollector, Part, newest, seed_axis, stacked_up
 from self_imitation.validation import validate
 
 
@@ -101,22 +101,50 @@ def test_stacks_that_travelled_frame_by_frame_are_those_that_the_policy_saw(seed
     halves = [Part(slice(i, i + 1), engines.make_vector(config, spaces, [seed + i])) for i in range(2)]
     collector = HostCollector(halves, spaces.spec, 1, steps, delay=1, rewards="sign")
     collector.begin(np.array([[seed, seed + 1]]))
-    generator, seen = np.random.default_rng(seed), []
+    generator, seen, there = np.random.default_rng(seed), [], [collector.seen[part][0] for part in range(2)]
 
     def act(part, time, observation):
         seen.append(observation[0, 0].copy())
+        if len(seen) > 2 or time > 0:
+            there[part] = stacked_up(there[part], newest(observation, collector.fresh[part])[0])
+        np.testing.assert_array_equal(there[part], observation[0])
         return generator.integers(4, size=(1, 1))
 
     for _ in range(60 // steps):
-        seen.clear()
-        columns = collector.collect(act, 0)
-        of_one_seed = [column[0] if name == "first" else column[:, 0] for name, column in columns._asdict().items()]
-        rollout = jax.jit(type(columns).on_device)(type(columns)(*of_one_seed))
-        policy_saw = np.moveaxis(np.stack(seen).reshape(steps, 2, 4, 84, 84), 2, -1)
+        rollout = jax.tree.map(lambda leaf: leaf[0], on_device(collector.collect(act, 0), spaces.spec))
+        policy_saw = np.moveaxis(np.stack(seen[-2 * steps :]).reshape(steps, 2, 4, 84, 84), 2, -1)
         np.testing.assert_array_equal(rollout.observation, policy_saw)
         np.testing.assert_array_equal(rollout.last_observation, np.moveaxis(collector.observation[0], 1, -1))
         assert set(np.unique(rollout.reward)) <= {-1.0, 0.0, 1.0}
     collector.close()
+
+
+def on_device(columns, spec):
+    """The rollouts of all seeds."""
+    return jax.jit(jax.vmap(type(columns).on_device, (seed_axis(spec),)))(columns)
+
+
+def test_where_a_game_ends_the_rollout_has_its_last_state_and_goes_on_with_a_new_one():
+    config = engines.settle(validate(resolve("atari:Breakout", "authors")))
+    spaces = engines.inspect(config)
+    vector, arrivals = engines.make_vector(config, spaces, [1, 2, 3]), []
+    receive = vector.receive
+    vector.receive = lambda: (arrivals.append(receive()), arrivals[-1])[1]
+    collector = HostCollector([Part(slice(0, 3), vector)], spaces.spec, 1, 250, delay=1)
+    collector.begin(np.array([[1, 2, 3]]))
+    generator = np.random.default_rng(0)
+    columns = collector.collect(lambda *_: generator.integers(4, size=(1, 3)), 0)
+    collector.close()
+    rollout = jax.tree.map(lambda leaf: leaf[0], on_device(columns, spaces.spec))
+    ended = np.array([arrival.terminated for arrival in arrivals])
+    assert ended.sum() > 2
+    np.testing.assert_array_equal(rollout.terminated, ended)
+    np.testing.assert_array_equal(columns.ended[:, 0], ended)
+    for moved, field in ((rollout.successor, "successor"), (rollout.observation[1:], "observation")):
+        came = np.stack([np.moveaxis(getattr(arrival, field), 1, -1) for arrival in arrivals])
+        np.testing.assert_array_equal(moved, came[: len(moved)])
+    ends = np.flatnonzero(ended[:, 0])
+    np.testing.assert_array_equal(rollout.episode_length[ends, 0], np.diff([-1, *ends]))
 
 
 def test_scores_are_raw_and_what_is_learnt_from_is_their_sign():
@@ -129,8 +157,9 @@ def test_scores_are_raw_and_what_is_learnt_from_is_their_sign():
     collector.begin(np.array([[1]]))
     columns = collector.collect(lambda *_: np.array([[1]]), 0)
     collector.close()
-    assert set(np.unique(columns.reward)) == {0.0, 1.0}
-    assert columns.episode_return.max() >= 5 * columns.reward.sum() > 0
+    reward = columns.numbers[0]
+    assert set(np.unique(reward)) == {0.0, 1.0}
+    assert columns.episode_return.max() >= 5 * reward.sum() > 0
 
 
 def test_games_go_by_the_papers_names_in_any_spelling():

@@ -1,4 +1,4 @@
-"""Runs on Atari games: seeds that take turns, acting ahead of learning, memory on the host, stops and faults."""
+"""Runs on Atari games: parts and seeds, acting while learning, memory on the host, stops and faults."""
 
 import json
 import math
@@ -17,14 +17,13 @@ from self_imitation import agents, load
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
 from self_imitation.environments.host import engines
-from self_imitation.errors import DeviceMemoryError
+from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError
 from self_imitation.runs import checkpoint, host_program, training
 from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.program import Shapes
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
-from self_imitation.runs.turns import Turns
 from self_imitation.validation import validate
 
 SMALL = {"envs": 4, "sil.batch": 16, "sil.capacity": 500, "sil.start_after": 1, "sil.updates": 2}
@@ -56,32 +55,32 @@ def assert_same(one, other):
 
 
 @pytest.fixture(scope="module")
-def in_turns():
-    """Three seeds in groups of one and two."""
-    return trained(Turns(config_of(3), groups=2), ITERATIONS)
+def together():
+    """Three seeds, each with its environments in two parts."""
+    return trained(HostProgram(config_of(3), parts=2), ITERATIONS)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_seeds_that_take_turns_are_as_each_alone(in_turns, seed):
-    assert in_turns["state.memory.size"].all(), "all have something to imitate"
+def test_seeds_together_and_in_parts_are_as_each_alone_and_whole(together, seed):
+    assert together["state.memory.size"].all(), "all have something to imitate"
     alone = trained(HostProgram(config_of(seed=seed), parts=1), ITERATIONS)
-    assert_same(alone, {name: array[seed : seed + 1] for name, array in in_turns.items()})
+    assert_same(alone, {name: array[seed : seed + 1] for name, array in together.items()})
 
 
-def test_a_memory_on_the_host_makes_no_difference(in_turns):
+def test_a_memory_on_the_host_makes_no_difference(together):
     on_host = trained(HostProgram(config_of(2, sil__memory="host"), parts=1), ITERATIONS)
-    assert_same(on_host, {name: array[:2] for name, array in in_turns.items()})
+    assert_same(on_host, {name: array[:2] for name, array in together.items()})
 
 
-def test_what_waits_in_an_emulator_is_not_saved_and_the_rest_goes_on(in_turns):
-    assert not in_turns["state.memory.recent.length"].any()
-    program = Turns(config_of(3), groups=2)
-    saved = from_arrays(in_turns, program.shapes.all_seeds, "test")
+def test_what_waits_in_an_emulator_is_not_saved_and_the_rest_goes_on(together):
+    assert not together["state.memory.recent.length"].any()
+    program = HostProgram(config_of(3), parts=2)
+    saved = from_arrays(together, program.shapes.all_seeds, "test")
     latest = np.full((3, host_program.LATEST), np.nan)
     latest[:, 0] = 1, 2, 3
     progress, lost = program.restore(saved, {"latest": latest}, 900)
     assert "unfinished episodes are dropped, fresh ones begin" in lost
-    assert_same(to_arrays(program.whole(progress)), in_turns)
+    assert_same(to_arrays(program.whole(progress)), together)
     assert [program.own_metrics(seed)["return_latest"] for seed in range(3)] == [1, 2, 3]
     program.compile(progress)
     again = to_arrays(program.whole(program.advance(progress, 1)))
@@ -98,26 +97,65 @@ def test_how_a_run_is_cut_into_calls_makes_no_difference(overlap):
 
 
 @pytest.mark.parametrize(
-    ("overlap", "order"),
-    [
-        ("on", ["act", "imitate", "act", "imitate", "act", "learn"]),  # the first step was begun before
-        ("off", ["act", "act", "act", "learn"]),  # which imitates too
-    ],
+    ("agent", "overlap", "behind"), [("a2c+sil", "on", 1), ("a2c+sil", "off", 0), ("ppo+sil", "on", 0)]
 )
-def test_with_overlap_acting_runs_ahead_and_without_it_waits(monkeypatch, overlap, order):
-    """The order of calls in the second rollout."""
-    program, called = HostProgram(config_of(overlap=overlap, rollout=3), parts=1), []
+def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_newest(
+    monkeypatch, agent, overlap, behind
+):
+    config = config_of(agent=agent, overlap=overlap, rollout=4, sil__keep="all")
+    program = HostProgram(config, parts=2)
+    progress, acted, newest = program.begin(), [], []
+    program.compile(progress)
+
+    def noted(to, leaves_of, real):
+        return lambda *given: (to.append(np.asarray(leaves_of(given)[-1])), real(*given))[1]
+
+    functions = program.functions
+    monkeypatch.setattr(functions, "act", noted(acted, lambda given: given[0], functions.act))
+    monkeypatch.setattr(functions, "learn", noted(newest, lambda given: functions.acting(given[0]), functions.learn))
+    iterations, acts = 4, program.config.rollout * 2
+    for iterations_at_once in (1, 3):
+        progress = program.advance(progress, iterations_at_once)
+    program.close()
+    assert len({policy.tobytes() for policy in newest}) == iterations, "each iteration changes it"
+    for number, policy in enumerate(np.array(acted).reshape(iterations, acts, -1)):
+        np.testing.assert_array_equal(policy, np.broadcast_to(newest[max(0, number - behind)], policy.shape))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_fault_in_one_part_stops_the_others_and_is_told_with_its_step(monkeypatch, parts):
+    program = HostProgram(config_of(), parts=parts)
     progress = program.begin()
     program.compile(progress)
-    progress = program.advance(progress, 1)
-    for name in ("act", "imitate", "learn"):
-        real = getattr(program.functions, name)
-        monkeypatch.setattr(
-            program.functions, name, lambda *given, real=real, name=name: (called.append(name), real(*given))[1]
-        )
-    program.advance(progress, 1)
+    vector, calls = program.collector.parts[-1].vector, []
+
+    def receive(real=vector.receive):
+        calls.append(1)
+        if len(calls) == 8:
+            raise FaultyEnvironmentError("it broke")
+        return real()
+
+    monkeypatch.setattr(vector, "receive", receive)
+    with pytest.raises(FaultyEnvironmentError, match=r"^environment atari:Breakout: it broke, at step 32$"):
+        program.advance(progress, 5)
+    for other in program.collector.parts:
+        other.vector.env.recv = lambda: pytest.fail("a thread went on")
     program.close()
-    assert called == order
+    assert len(calls) == 8
+
+
+def test_a_fault_in_learning_stops_those_that_act(monkeypatch):
+    program = HostProgram(config_of(), parts=2)
+    progress = program.begin()
+    program.compile(progress)
+    monkeypatch.setattr(program.functions, "learn", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        program.advance(progress, 5)
+    steps = [program.collector.seen[part].copy() for part in range(2)]
+    time.sleep(0.3)
+    for before, after in zip(steps, program.collector.seen, strict=True):
+        np.testing.assert_array_equal(before, after)
+    program.close()
 
 
 def test_a_policy_computed_in_bfloat16_is_nearly_that_in_float32():

@@ -13,7 +13,7 @@ from self_imitation.config import override, resolve
 from self_imitation.environments.delayed_reward import DelayedReward, Payments
 from self_imitation.environments.host import engines
 from self_imitation.errors import UsageError
-from self_imitation.host_collection import HostCollector, Part
+from self_imitation.host_collection import Collecting, HostCollector, Part
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.validation import validate
@@ -165,13 +165,13 @@ def test_a_reward_that_is_not_finite_is_told_when_it_is_earned_not_when_it_is_pa
 def test_a_run_with_a_delay_learns_from_delayed_rewards_and_tells_whole_returns(tmp_path, monkeypatch):
     """The pole pays 1 a step: with a delay of 7, 0 or 7 and at the end the rest; the returns are the lengths."""
     seen = []
-    columns = HostCollector._columns
+    columns = Collecting.columns
 
-    def noted(collector, *arguments):
-        seen.append(columns(collector, *arguments))
+    def noted(collecting):
+        seen.append(columns(collecting))
         return seen[-1]
 
-    monkeypatch.setattr(HostCollector, "_columns", noted)
+    monkeypatch.setattr(Collecting, "columns", noted)
     settings = {"agent": "a2c+sil", "steps": 800, **SMALL, "lanes": 1, "delay": 7, "out": str(tmp_path / "run")}
     run, _ = start(validate(resolve("gym:CartPole-v1", "authors", settings)), Silent())
     ended = np.concatenate([rollout.terminated | rollout.truncated for rollout in seen])

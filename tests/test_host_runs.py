@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import gymnasium
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import assert_same_checkpoint, rows
@@ -32,6 +32,7 @@ from self_imitation.environments.host import engines
 from self_imitation.errors import FaultyEnvironmentError, UsageError
 from self_imitation.runs import checkpoint, host_evaluation, host_program
 from self_imitation.runs.host_program import HostProgram
+from self_imitation.runs.rollouts import Actor
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.validation import validate
@@ -226,18 +227,18 @@ def test_things_are_shared_out_evenly():
     assert host_program.share_out(2, 4) == [slice(0, 1), slice(1, 2)]
 
 
-def test_no_two_steps_or_halves_share_their_chance(tmp_path):
-    program = program_of(tmp_path, seeds=2)
+def test_no_two_steps_environments_or_rollouts_share_their_chance(tmp_path):
+    program = program_of(tmp_path, seeds=2, envs=4)
     progress = program.begin()
     keys = program.keys()
-    assert keys.shape == (1, 2, 2), "parts, seeds, words"
+    assert keys.shape == (2, 4, 2), "seeds, environments, words"
     np.testing.assert_array_equal(program.keys(), keys)
-    act = host_program.Actor(
-        program.functions, progress, jax.device_put([keys[0], keys[0] ^ np.uint32(1)]), updates=0, pauses=0
-    )
-    seen = np.zeros((2, 40, 4), np.float32)
-    drawn = [row.tobytes() for time in range(5) for part in (0, 1) for row in act(part, time, seen)]
-    assert len(set(drawn)) == len(drawn) == 20, "halves, steps and seeds"
+    same = np.broadcast_to(program.collector.seen[0][:1, :1], program.collector.seen[0].shape)
+    program.collector.seen[0] = same
+    act = Actor(program.functions, program.collector, program.functions.acting(progress), [jnp.asarray(keys)], None)
+    drawn = np.stack([act(0, time, same) for time in range(40)]).reshape(40, 8).T
+    assert len({row.tobytes() for row in drawn}) == 8, "environments and seeds"
+    assert 0.2 < np.mean(drawn[:, 1:] != drawn[:, :-1]) < 0.8, "steps"
     program.advance(progress, 1)
     assert not (program.keys() == keys).all(-1).any(), "nor do two rollouts"
     program.close()

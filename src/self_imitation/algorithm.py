@@ -81,9 +81,9 @@ def iteration(agent: Agent, state: State) -> tuple[State, Rollout, Metrics]:
     return state, rollout, metrics
 
 
-def learn(agent: Agent, state: State, rollout: Rollout) -> tuple[State, Metrics]:
-    """All that follows on acting, wherever that took place."""
-    state, learned = learn_on_policy(agent, state, rollout)
+def learn(agent: Agent, state: State, rollout: Rollout, ends: bool = True) -> tuple[State, Metrics]:
+    """All that follows on acting, wherever that took place. `ends`: whether an episode may have ended meanwhile."""
+    state, learned = learn_on_policy(agent, state, rollout, ends)
     state, copied = imitate(agent, state)  # M times
     return state, {**learned, **copied}
 

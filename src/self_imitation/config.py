@@ -199,8 +199,8 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Numbers that the network computes with; parameters are float32 either way."""
     overlap: Literal["on", "off"] = "on"
-    """Where observations are images from the host: imitate while the environments step, so that a rollout's last steps
-    are acted with a policy that has imitated since its first (on), or in the strict order of Algorithm 1 (off)."""
+    """A2C on images from the host: act and learn at the same time, with the policy as it was one iteration ago (on), or
+    in the strict order of Algorithm 1, with the newest (off). PPO keeps to the strict order."""
     deterministic: bool = False
     """On a GPU: only operations that give the same bits each time (slower). On a CPU it always holds."""
     network: NetworkConfig = field(default_factory=NetworkConfig)

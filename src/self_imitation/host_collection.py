@@ -1,7 +1,9 @@
 """Acting in environments on the host: a loop, and the same `Rollout` as from environments on the device."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +14,7 @@ from self_imitation.environments.delayed_reward import Payments
 from self_imitation.environments.host import snapshots
 from self_imitation.environments.host.vectors import Arrival, HostVector
 from self_imitation.errors import FaultyEnvironmentError
-from self_imitation.loops import over_steps
 from self_imitation.types import Rollout, Spec
-
-T = TypeVar("T")
 
 Act = Callable[[int, int, np.ndarray], np.ndarray]
 """From the number of a part, the number of a step of the rollout, and the part's observations, to its actions."""
@@ -53,42 +52,75 @@ class Columns(NamedTuple):
 
 
 class StackColumns(NamedTuple):
-    """The same where observations are stacks of frames, [T, K, N, ...]: of each stack but the first, its newest frame
-    alone, as [height, width]. The device stacks them up.
+    """The same where observations are stacks of frames. They are left as they came, by parts of the environments and by
+    steps, for they are on the device already: the policy saw them there.
     """
 
-    first: np.ndarray
-    """[K, N, stack, height, width]: what the policy saw at the first step."""
-    frame: np.ndarray
-    """The newest frame that it saw after each step, after any reset."""
-    action: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    successor: np.ndarray
-    """The newest frame of the state that each step led to, before any reset."""
-    episode_return: np.ndarray
-    episode_length: np.ndarray
+    stack: Sequence[Sequence[Any]]
+    """What the policy saw, [part][step], one step more than it acted: arrays of [K, n, stack, height, width]."""
+    action: Sequence[Sequence[Any]]
+    """[part][step]: arrays of [K, n, ...]."""
+    numbers: np.ndarray
+    """[5, T, K, N]: rewards, ends by the environment, ends by a limit, returns and lengths of the episodes so far. In
+    one array: to bring one to a device takes nearly as long for a few numbers as for many.
+    """
+    successor: np.ndarray | None
+    """[T, K, N, height, width]: where an episode ended, the newest frame of its last state. None: none did."""
 
     @property
     def ended(self) -> np.ndarray:
-        return self.terminated | self.truncated
+        return (self.numbers[1] > 0) | (self.numbers[2] > 0)
+
+    @property
+    def episode_return(self) -> np.ndarray:
+        return self.numbers[3]
+
+    @property
+    def episode_length(self) -> np.ndarray:
+        return self.numbers[4]
 
     def on_device(self) -> Rollout:
         """Where a program is traced for one seed."""
 
-        def stack_up(stack: Array, step: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            frame, successor, ended = step
-            older = stack[..., 1:]
-            kept = jnp.where(ended[:, None, None, None], 0, older)
-            after = jnp.concatenate([kept, frame[..., None]], axis=-1)
-            return after, (stack, jnp.concatenate([older, successor[..., None]], axis=-1))
+        def together(by_part: Sequence[Sequence[Array]]) -> Array:
+            """[T, N, ...]"""
+            return jnp.stack([jnp.concatenate(parts) for parts in zip(*by_part, strict=True)])
 
-        first = jnp.moveaxis(self.first, -3, -1)
-        steps: Any = (self.frame, self.successor, self.ended)
-        last, (observation, successor) = over_steps(stack_up, first, steps)
-        rest = {name: getattr(self, name) for name in Columns._fields if name in self._fields and name != "successor"}
-        return Rollout(observation=observation, successor=successor, last_observation=last, **rest)
+        seen = jnp.moveaxis(together(self.stack), -3, -1)
+        observation, successor = seen[:-1], seen[1:]
+        if self.successor is not None:
+            last = jnp.concatenate([observation[..., 1:], self.successor[..., None]], axis=-1)
+            successor = jnp.where(self.ended[..., None, None, None], last, successor)
+        reward, terminated, truncated, episode_return, episode_length = self.numbers
+        return Rollout(
+            observation=observation,
+            action=together(self.action),
+            reward=reward,
+            terminated=terminated > 0,
+            truncated=truncated > 0,
+            successor=successor,
+            last_observation=seen[-1],
+            episode_return=episode_return,
+            episode_length=episode_length.astype("int32"),
+        )
+
+
+def newest(observation: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+    """All that is new in stacks [K, n, stack, height, width], to bring to a device at once: of each the newest frame,
+    and whether those before it are 0, for a new episode has begun, [K, n, height x width + 1].
+    """
+    seeds, environments, _, height, width = observation.shape
+    news = np.empty((seeds, environments, height * width + 1), observation.dtype)
+    news[..., :-1].reshape(seeds, environments, height, width)[:] = observation[:, :, -1]
+    news[..., -1] = fresh
+    return news
+
+
+def stacked_up(stack: Array, news: Array) -> Array:
+    """The stacks [n, stack, height, width] with what is new."""
+    frame, fresh = news[:, :-1].reshape(stack[:, :1].shape), news[:, -1] > 0
+    older = jnp.where(fresh[:, None, None, None], 0, stack[:, 1:])
+    return jnp.concatenate([older, frame], axis=1)
 
 
 def seen_by_network(spec: Spec, observation: Array) -> Array:
@@ -101,7 +133,7 @@ def seen_by_network(spec: Spec, observation: Array) -> Array:
 def seed_axis(spec: Spec) -> Columns | StackColumns:
     """Which of each column's axes are the seeds."""
     if spec.stack > 1:
-        return StackColumns(0, *[1] * 8)  # type: ignore[arg-type]
+        return StackColumns(0, 0, 2, 1)  # type: ignore[arg-type]
     return Columns(1, 1, 1, 1, 1, 1, 0, 1, 1)  # type: ignore[arg-type]
 
 
@@ -115,10 +147,12 @@ class HostCollector:
         self.episode_return = np.zeros(shape)
         self.episode_length = np.zeros(shape, np.int64)
         self.payments = Payments(shape, delay)
-        self._seen: list[np.ndarray] = []
+        self.seen: list[np.ndarray] = []
         """What the policy sees next in each part, [K, n, ...]."""
-        self._under_way: list[list[np.ndarray]] = [[] for _ in parts]
-        """The actions of steps that have begun already."""
+        self.faulty = False
+        """Whether environments have failed."""
+        self.fresh: list[np.ndarray] = []
+        """Where that is the first observation of an episode."""
 
     def begin(self, seeds: np.ndarray) -> None:
         """Fresh episodes everywhere; `seeds` [K, N] are for the environments' random numbers."""
@@ -127,94 +161,26 @@ class HostCollector:
                 first = part.vector.reset([int(seed) for seed in seeds[:, part.columns].reshape(-1)])
             except FaultyEnvironmentError as fault:
                 raise FaultyEnvironmentError(f"{fault}, at its first reset") from fault.__cause__
-            self._seen.append(self._by_seed(first))
+            self.seen.append(self.by_seed(first))
+            self.fresh.append(np.ones(self.seen[-1].shape[:2], bool))
 
     @property
     def observation(self) -> np.ndarray:
         """What the policy sees next, [K, N, ...]."""
-        return np.concatenate(self._seen, axis=1)
+        return np.concatenate(self.seen, axis=1)
 
     def collect(self, act: Act, step: int) -> Columns | StackColumns:
         """T steps of every environment, as arrays [T, K, N, ...]. `step`: how many steps each seed made before."""
-        collecting = self.steps_of(act, step)
-        while True:
-            if (rollout := next_of(collecting)) is not None:
-                return rollout
+        collecting = Collecting(self, step)
+        with collecting.faults():
+            for _ in zip_longest(*[collecting.part(number, act) for number in range(len(self.parts))]):
+                pass  # where one part has begun to step, the next one acts
+            return collecting.columns()
 
-    def steps_of(self, act: Act, step: int, ahead: bool = False) -> Generator[None, None, Columns | StackColumns]:
-        """The same, in turns: it pauses whenever environments have begun to step. `ahead`: they begin the step after
-        the last one too, before the rollout is put together, and the next rollout goes on with it; its time is T.
+    def by_seed(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(self.seeds, -1, *rows.shape[1:])
 
-        The loop only keeps what comes; what can be worked out for the whole rollout at once waits for its end.
-        """
-        begun, actions = self.observation, self._under_way
-        arrivals: list[list[Arrival]] = [[] for _ in self.parts]
-        last = self.steps if ahead else self.steps - 1
-        try:
-            for number in range(len(self.parts)):
-                if not actions[number]:
-                    actions[number].append(self._send(act, number, 0))
-                    yield
-            for time in range(1, self.steps + 1):
-                for number, part in enumerate(self.parts):
-                    arrival = part.vector.receive()
-                    self._seen[number] = self._by_seed(arrival.observation)
-                    arrivals[number].append(arrival if self.spec.stack == 1 else _newest(arrival))
-                    if time <= last:
-                        actions[number].append(self._send(act, number, time))
-                    if time < self.steps:
-                        yield
-            self._under_way = [own[self.steps :] for own in actions]
-            rollout = self._columns(begun, [own[: self.steps] for own in actions], arrivals)
-        except FaultyEnvironmentError as fault:
-            time, what = min((_first_fault(part, len(arrivals[-1])) for part in arrivals), key=lambda found: found[0])
-            at = step + (time + 1) * self.environments
-            raise FaultyEnvironmentError(f"{what or fault}, at step {at}") from fault.__cause__
-        return rollout
-
-    def _send(self, act: Act, number: int, time: int) -> np.ndarray:
-        action = act(number, time, self._seen[number])
-        self.parts[number].vector.send(action.reshape(-1, *self.spec.action_shape))
-        return action
-
-    def _columns(
-        self, begun: np.ndarray, actions: list[list[np.ndarray]], arrivals: list[list[Arrival]]
-    ) -> Columns | StackColumns:
-        def gather(columns: list[list[np.ndarray]]) -> np.ndarray:
-            """[T, K, N, ...] of all parts."""
-            first = columns[0][0]
-            whole = np.empty((self.steps, *begun.shape[:2], *first.shape[2:]), first.dtype)
-            for part, rows in zip(self.parts, columns, strict=True):
-                for time, row in enumerate(rows):
-                    whole[time, :, part.columns] = row
-            return whole
-
-        def arrived(field: str) -> np.ndarray:
-            return gather([[self._by_seed(getattr(arrival, field)) for arrival in part] for part in arrivals])
-
-        terminated, truncated, observation = arrived("terminated"), arrived("truncated"), arrived("observation")
-        earned, ended = arrived("reward"), terminated | truncated
-        successor = arrived("successor") if ended.any() else observation
-        numbers = [array for array in (earned, observation, successor) if array.dtype.kind == "f"]
-        if not all(_finite(array).all() for array in numbers):
-            raise FaultyEnvironmentError("it gave a number that is not finite")
-        reward = self.payments.pay_all(earned, ended)
-        episode_return, episode_length = self._follow(reward, ended)
-        rest = {
-            "action": gather(actions),
-            "reward": (np.sign(reward) if self.rewards == "sign" else reward).astype(np.float32),
-            "terminated": terminated,
-            "truncated": truncated,
-            "successor": successor,
-            "episode_return": episode_return.astype(np.float32),
-            "episode_length": episode_length.astype(np.int32),
-        }
-        if self.spec.stack > 1:
-            return StackColumns(first=begun, frame=observation, **rest)
-        seen = np.concatenate([begun[None], observation[:-1]])
-        return Columns(observation=seen, last_observation=observation[-1], **rest)
-
-    def _follow(self, reward: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def follow(self, reward: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns and lengths of the episodes so far, at each step."""
         returns, lengths = np.zeros(reward.shape), np.zeros(reward.shape, np.int64)
         for time in range(self.steps):
@@ -225,9 +191,6 @@ class HostCollector:
                 self.episode_return[ended[time]], self.episode_length[ended[time]] = 0.0, 0
         return returns, lengths
 
-    def _by_seed(self, rows: np.ndarray) -> np.ndarray:
-        return rows.reshape(self.seeds, -1, *rows.shape[1:])
-
     @property
     def can_be_saved(self) -> bool:
         return all(snapshots.possible(part.vector) for part in self.parts)
@@ -236,14 +199,14 @@ class HostCollector:
         """Where everything stands, with seeds first; only if it `can_be_saved`."""
         saved = {"observation": self.observation, **{name: array.copy() for name, array in self._own().items()}}
         for number, part in enumerate(self.parts):
-            saved |= {f"{number}.{name}": self._by_seed(rows) for name, rows in snapshots.take(part.vector).items()}
+            saved |= {f"{number}.{name}": self.by_seed(rows) for name, rows in snapshots.take(part.vector).items()}
         return saved
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Go on from there; the environments have begun already."""
         for name, array in self._own().items():
             array[:] = saved[name]
-        self._seen = [np.ascontiguousarray(saved["observation"][:, part.columns]) for part in self.parts]
+        self.seen = [np.ascontiguousarray(saved["observation"][:, part.columns]) for part in self.parts]
         for number, part in enumerate(self.parts):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): rows for name, rows in saved.items() if name.startswith(prefix)}
@@ -262,12 +225,110 @@ class HostCollector:
             part.vector.close()
 
 
-def next_of(going: Generator[None, None, T]) -> T | None:
-    """What it gives in the end; None before."""
-    try:
-        return next(going)
-    except StopIteration as end:
-        return end.value
+class Collecting:
+    """A rollout in the making. It only keeps what comes; what can be worked out for all of it at once, waits.
+
+    Its parts do not wait for each other, so that each may be the work of a thread of its own.
+    """
+
+    def __init__(self, collector: HostCollector, step: int):
+        """`step`: how many steps each seed made before."""
+        self._collector, self._step = collector, step
+        self._seen: list[list[np.ndarray]] = [[] for _ in collector.parts]
+        self._actions: list[list[np.ndarray]] = [[] for _ in collector.parts]
+        self._arrivals: list[list[Arrival]] = [[] for _ in collector.parts]
+
+    def part(self, number: int, act: Act) -> Iterator[None]:
+        """It pauses whenever the part's environments have begun to step."""
+        try:
+            yield from self._steps(number, act)
+        except FaultyEnvironmentError:
+            self._collector.faulty = True
+            raise
+
+    def _steps(self, number: int, act: Act) -> Iterator[None]:
+        collector, vector = self._collector, self._collector.parts[number].vector
+        self._seen[number].append(collector.seen[number])
+        for time in range(collector.steps):
+            action = act(number, time, collector.seen[number])
+            vector.send(action.reshape(-1, *collector.spec.action_shape))
+            self._actions[number].append(action)
+            yield
+            arrival = vector.receive()
+            self._arrivals[number].append(arrival)
+            collector.seen[number] = collector.by_seed(arrival.observation)
+            collector.fresh[number] = collector.by_seed(arrival.terminated | arrival.truncated)
+            self._seen[number].append(collector.seen[number])
+
+    @contextlib.contextmanager
+    def faults(self) -> Iterator[None]:
+        """Told with the step at which they came."""
+        try:
+            yield
+        except FaultyEnvironmentError as fault:
+            before = min(len(part) for part in self._arrivals)
+            time, what = min((_first_fault(part, before) for part in self._arrivals), key=lambda found: found[0])
+            at = self._step + (time + 1) * self._collector.environments
+            raise FaultyEnvironmentError(f"{what or fault}, at step {at}") from fault.__cause__
+
+    def columns(self) -> Columns | StackColumns:
+        return self._stacks() if self._collector.spec.stack > 1 else self._columns()
+
+    def _columns(self) -> Columns:
+        terminated, truncated, observation = (self._arrived(f) for f in ("terminated", "truncated", "observation"))
+        ended = terminated | truncated
+        successor = self._arrived("successor") if ended.any() else observation
+        if not all(_finite(array).all() for array in (observation, successor)):
+            raise FaultyEnvironmentError("it gave a number that is not finite")
+        reward, episode_return, episode_length = self._rewards(ended)
+        return Columns(
+            observation=self._gathered([seen[:-1] for seen in self._seen]),
+            action=self._gathered(self._actions),
+            reward=reward.astype(np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            successor=successor,
+            last_observation=observation[-1],
+            episode_return=episode_return.astype(np.float32),
+            episode_length=episode_length.astype(np.int32),
+        )
+
+    def _stacks(self) -> StackColumns:
+        terminated, truncated = self._arrived("terminated"), self._arrived("truncated")
+        ended = terminated | truncated
+        reward, *so_far = self._rewards(ended)
+        newest = [[arrival._replace(successor=arrival.successor[:, -1]) for arrival in part] for part in self._arrivals]
+        return StackColumns(
+            stack=self._seen,
+            action=self._actions,
+            numbers=np.stack([reward, terminated, truncated, *so_far]).astype(np.float32),
+            successor=self._arrived("successor", newest) if ended.any() else None,
+        )
+
+    def _rewards(self, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As they are learnt from; and the episodes' returns, without any change, and lengths so far."""
+        earned = self._arrived("reward")
+        if not _finite(earned).all():
+            raise FaultyEnvironmentError("it gave a number that is not finite")
+        reward = self._collector.payments.pay_all(earned, ended)
+        episode_return, episode_length = self._collector.follow(reward, ended)
+        return np.sign(reward) if self._collector.rewards == "sign" else reward, episode_return, episode_length
+
+    def _arrived(self, field: str, arrivals: list[list[Arrival]] | None = None) -> np.ndarray:
+        by_seed = self._collector.by_seed
+        return self._gathered(
+            [[by_seed(getattr(arrival, field)) for arrival in part] for part in arrivals or self._arrivals]
+        )
+
+    def _gathered(self, rows: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+        """[T, K, N, ...] of all parts."""
+        collector, first = self._collector, rows[0][0]
+        shape = collector.steps, collector.seeds, collector.environments, *first.shape[2:]
+        whole = np.empty(shape, first.dtype)
+        for part, own in zip(collector.parts, rows, strict=True):
+            for time, row in enumerate(own):
+                whole[time, :, part.columns] = row
+        return whole
 
 
 def host_shape(spec: Spec) -> tuple[int, ...]:
@@ -276,34 +337,38 @@ def host_shape(spec: Spec) -> tuple[int, ...]:
     return spec.observation_shape if spec.stack == 1 else (spec.stack, *height_and_width)
 
 
-def _newest(arrival: Arrival) -> Arrival:
-    """Of each stack the newest frame."""
-    return arrival._replace(successor=arrival.successor[:, -1], observation=arrival.observation[:, -1])
+def shapes(
+    spec: Spec, shape: tuple[int, ...], parts: Sequence[slice] | None = None, ends: bool = True
+) -> Columns | StackColumns:
+    """Shapes and types of the columns, for [T, N] or [T, K, N] steps in such environments. `ends`: where some ended."""
 
+    def array(dtype: type, *dimensions: int) -> Any:
+        return jax.ShapeDtypeStruct(dimensions, dtype)
 
-def shapes(spec: Spec, shape: tuple[int, ...]) -> Columns | StackColumns:
-    """Shapes and types of the columns, for [T, N] or [T, K, N] steps in such environments."""
-
-    def array(dtype: type, *inner: int, outer: tuple[int, ...] = shape) -> Any:
-        return jax.ShapeDtypeStruct((*outer, *inner), dtype)
-
-    inner = spec.observation_shape if spec.stack == 1 else spec.observation_shape[:-1]
-    rest = {
-        "action": array(spec.action_dtype, *spec.action_shape),
-        "reward": array(np.float32),
-        "terminated": array(np.bool_),
-        "truncated": array(np.bool_),
-        "successor": array(spec.observation_dtype, *inner),
-        "episode_return": array(np.float32),
-        "episode_length": array(np.int32),
-    }
-    frames = array(spec.observation_dtype, *inner)
+    steps, *seeds, environments = shape
     if spec.stack > 1:
+        sizes = [part.stop - part.start for part in parts or [slice(0, environments)]]
+        seen = [array(spec.observation_dtype, *seeds, n, *host_shape(spec)) for n in sizes]
+        chosen = [array(spec.action_dtype, *seeds, n, *spec.action_shape) for n in sizes]
+        frames = array(spec.observation_dtype, *shape, *host_shape(spec)[1:])
         return StackColumns(
-            first=array(spec.observation_dtype, *host_shape(spec), outer=shape[1:]), frame=frames, **rest
+            stack=[[one] * (steps + 1) for one in seen],
+            action=[[one] * steps for one in chosen],
+            numbers=array(np.float32, 5, *shape),
+            successor=frames if ends else None,
         )
-    last = array(spec.observation_dtype, *inner, outer=shape[1:])
-    return Columns(observation=frames, last_observation=last, **rest)
+    observation = array(spec.observation_dtype, *shape, *spec.observation_shape)
+    return Columns(
+        observation=observation,
+        action=array(spec.action_dtype, *shape, *spec.action_shape),
+        reward=array(np.float32, *shape),
+        terminated=array(np.bool_, *shape),
+        truncated=array(np.bool_, *shape),
+        successor=observation,
+        last_observation=array(spec.observation_dtype, *seeds, environments, *spec.observation_shape),
+        episode_return=array(np.float32, *shape),
+        episode_length=array(np.int32, *shape),
+    )
 
 
 def _finite(numbers: np.ndarray) -> np.ndarray:

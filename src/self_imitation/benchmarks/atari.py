@@ -1,8 +1,9 @@
 """A2C+SIL on an Atari game beside its emulators alone, and where the time goes."""
 
+import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import jax
@@ -12,10 +13,9 @@ from self_imitation import devices
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import atari, engines
-from self_imitation.host_collection import shapes
+from self_imitation.host_collection import newest, shapes
 from self_imitation.runs.host_program import HostProgram
-from self_imitation.runs.program import Program, create
-from self_imitation.runs.turns import Turns
+from self_imitation.runs.rollouts import Actor
 from self_imitation.validation import validate
 
 GAME = "atari:MontezumaRevenge"
@@ -49,22 +49,26 @@ def emulators_alone(copies: int) -> float:
 
 
 def training(seeds: int) -> dict[str, Any]:
-    """Steps per second of all seeds together, and the milliseconds of an iteration by what the host did in them."""
+    """Steps per second of all seeds together, and the milliseconds of an iteration by what the host did in them: each
+    thread that acts, and the one that learns.
+    """
     settings = config(seeds)
-    program: Any = create(settings)
+    program = HostProgram(settings)
     progress = program.begin()
     program.compile(progress)
     progress, _ = _advance(program, progress, SECONDS / 3)
     progress, seconds = _advance(program, progress, SECONDS)
-    spent = _watch(program.groups if isinstance(program, Turns) else [program])
-    progress, watched = _advance(program, progress, SECONDS / 2)
-    parts = {name: 1000 * total / watched[1] for name, total in spent.items()}
-    parts["the rest: Python, copies, waiting for learning"] = 1000 * watched[0] / watched[1] - sum(parts.values())
+    with _watched(program) as spent:
+        progress, watched = _advance(program, progress, SECONDS / 2)
+    threads = {"acting": len(program._opened.parts), "learning": 1}
     program.close()
     return {
         "steps_per_second": seconds[1] * settings.steps_per_iteration * seeds / seconds[0],
         "iteration_ms": 1000 * seconds[0] / seconds[1],
-        "host_ms": parts,
+        "host_ms": {
+            thread: _shares({name: total / count for name, total in spent[thread].items()}, *watched)
+            for thread, count in threads.items()
+        },
     }
 
 
@@ -74,13 +78,12 @@ def alone() -> dict[str, float]:
     program = HostProgram(settings)
     progress = program.begin()
     program.compile(progress)
-    functions, key = program.functions, jax.device_put(np.zeros((1, 2), np.uint32), program._device)
-    part = program._opened.parts[0].columns
-    observation = np.ascontiguousarray(program._opened.observation[:, part])
-    acting = functions.acting([jax.numpy.copy(leaf) for leaf in progress])
+    functions, keys = program.functions, program._keys_there()[0]
+    collector, policy = program._opened, functions.policy(progress)
+    seen, news = jax.device_put(collector.seen[0]), newest(collector.seen[0], collector.fresh[0])
     found = {
-        "to bring one part's stacks to the device": _milliseconds(lambda: jax.device_put(observation)),
-        "to act for one part": _milliseconds(lambda: np.asarray(functions.act(acting, key, observation)[0])),
+        "to bring one part's frames to the device": _milliseconds(lambda: functions.see(seen, news)),
+        "to act for one part": _milliseconds(lambda: np.asarray(functions.act(policy, keys, seen)[-1])),
     }
     state, copied = [progress], list[Any]()
 
@@ -90,8 +93,9 @@ def alone() -> dict[str, float]:
         return metrics
 
     found["one update of self-imitation"] = _milliseconds(imitate)
-    spec = shapes(program.agent.spec, (settings.rollout, 1, settings.envs))
-    columns = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
+    parts = [part.columns for part in program._opened.parts]
+    form = shapes(program.agent.spec, (settings.rollout, 1, settings.envs), parts, ends=False)
+    columns = jax.device_put(jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form))
 
     def learn() -> Any:
         state[0] = functions.learn(state[0], columns, copied)
@@ -102,7 +106,7 @@ def alone() -> dict[str, float]:
     return found
 
 
-def _advance(program: Program, progress: Any, seconds: float) -> tuple[Any, tuple[float, int]]:
+def _advance(program: HostProgram, progress: Any, seconds: float) -> tuple[Any, tuple[float, int]]:
     """For about so long; also how long, and how many iterations that were."""
     iterations, stretch, begun = 0, 1, time.perf_counter()
     while (passed := time.perf_counter() - begun) < seconds:
@@ -112,31 +116,42 @@ def _advance(program: Program, progress: Any, seconds: float) -> tuple[Any, tupl
     return progress, (time.perf_counter() - begun, iterations)
 
 
-def _watch(groups: list[HostProgram]) -> dict[str, float]:
-    """From now on, how many seconds the host spends in which call."""
-    spent: dict[str, float] = defaultdict(float)
+@contextlib.contextmanager
+def _watched(program: HostProgram) -> Iterator[dict[str, dict[str, float]]]:
+    """Meanwhile, how many seconds the host spends in which call, all threads of a kind together."""
+    spent: dict[str, dict[str, float]] = {"acting": defaultdict(float), "learning": defaultdict(float)}
 
-    def timed(name: str, function: Callable) -> Any:
+    def timed(thread: str, name: str, function: Callable) -> Any:
         def call(*arguments: Any) -> Any:
             begun = time.perf_counter()
             result = function(*arguments)
-            if name == "acting":
-                jax.block_until_ready(result)
-            spent[name] += time.perf_counter() - begun
+            spent[thread][name] += time.perf_counter() - begun
             return result
 
         return call
 
-    for group in groups:
-        for part in group._opened.parts:
-            vector: Any = part.vector
-            vector.receive = timed("waiting for emulators", vector.receive)
-            vector.send = timed("handing over actions", vector.send)
-    for functions in {id(group.functions): cast(Any, group.functions) for group in groups}.values():
-        functions.act = timed("acting", functions.act)
-        functions.imitate = timed("starting self-imitation", functions.imitate)
-        functions.learn = timed("starting A2C", functions.learn)
-    return spent
+    functions, see, act = cast(Any, program.functions), Actor.see, Actor.act
+    kept = functions.imitate, functions.learn
+    for part in program._opened.parts:
+        vector: Any = part.vector
+        vector.receive = timed("acting", "waiting for emulators", vector.receive)
+        vector.send = timed("acting", "handing over actions", vector.send)
+    Actor.see, Actor.act = timed("acting", "bringing frames", see), timed("acting", "acting", act)  # type: ignore
+    functions.imitate = timed("learning", "starting self-imitation", functions.imitate)
+    functions.learn = timed("learning", "starting A2C", functions.learn)
+    program._imitate = timed("learning", "waiting for self-imitation", program._imitate)  # type: ignore
+    try:
+        yield spent
+    finally:
+        Actor.see, Actor.act = see, act  # type: ignore
+        functions.imitate, functions.learn = kept
+        spent["learning"]["waiting for self-imitation"] -= spent["learning"]["starting self-imitation"]
+
+
+def _shares(spent: dict[str, float], seconds: float, iterations: int) -> dict[str, float]:
+    """In milliseconds of an iteration, with the rest."""
+    parts = {name: 1000 * total / iterations for name, total in spent.items()}
+    return {**parts, "the rest": 1000 * seconds / iterations - sum(parts.values())}
 
 
 def _milliseconds(function: Callable[[], Any], tries: int = 10) -> float:

@@ -144,14 +144,17 @@ def _atari() -> dict[str, Any] | None:
     on_gpu = jax.default_backend() != "cpu"
     for seeds in (1, 8) if on_gpu else (1,):
         copies = 16 * seeds
-        emulators, trained = atari.emulators_alone(copies), atari.training(seeds)
-        results[f"runs_{seeds}"] = {"emulators": emulators, **trained}
+        before, trained, after = atari.emulators_alone(copies), atari.training(seeds), atari.emulators_alone(copies)
+        emulators = (before + after) / 2
+        results[f"runs_{seeds}"] = {"emulators": emulators, "emulators_before_and_after": [before, after], **trained}
         rate, iteration = trained["steps_per_second"], trained["iteration_ms"]
-        print(f"  {copies:3d} emulators alone {emulators:8,.0f} steps/s")
+        print(f"  {copies:3d} emulators alone {emulators:8,.0f} steps/s ({before:,.0f} before, {after:,.0f} after)")
         runs = "1 run " if seeds == 1 else f"{seeds} runs"
         print(f"  {runs} in training {rate:8,.0f} steps/s, {rate / emulators:.0%} of that")
-        print(f"  of an iteration's {iteration:.2f} ms the host spends")
-        _table(trained["host_ms"])
+        print(f"  of an iteration's {iteration:.2f} ms")
+        for thread, milliseconds in trained["host_ms"].items():
+            print(f"   a thread that is {thread} spends")
+            _table(milliseconds)
     if not on_gpu:
         print("  eight runs at once are left out: that takes a GPU")
     results["alone"] = atari.alone()

@@ -4,17 +4,19 @@ Between calls a run's progress is a plain list of arrays: to take a tree of modu
 the host longer than it takes a device to act.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array, PyTree, Shaped, UInt32
 
 from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
-from self_imitation.host_collection import Columns, StackColumns, seed_axis, seen_by_network
+from self_imitation.distributions import sample_each
+from self_imitation.host_collection import Columns, StackColumns, seed_axis, seen_by_network, stacked_up
 from self_imitation.runs.arrays import is_key, key_words
 from self_imitation.runs.tally import Progress, count, empty_tally
 from self_imitation.types import Metrics
@@ -31,15 +33,20 @@ class Functions:
     def __init__(self, agent: Agent, shape: Progress, device: jax.Device):
         """`shape`: of one seed's progress."""
         self.agent, self.device, self._shape = agent, device, shape
+        self.stacked = agent.spec.stack > 1
         self._structure = jax.tree.structure(shape)
         self.places: Progress = jax.tree.unflatten(self._structure, range(len(jax.tree.leaves(shape))))
         """Where each leaf is in the list."""
         self._acting = jax.tree.leaves((self.places.state.learner.params, self.places.state.scales))
-        self.act = jax.jit(jax.vmap(self._act))
+        here = SingleDeviceSharding(device)
+        self.act = jax.jit(jax.vmap(self._act), out_shardings=(here, here, _within_sight_of_host(device)))
+        self.see = jax.jit(jax.vmap(stacked_up))
+        self._copy = jax.jit(lambda leaves: [jnp.copy(leaf) for leaf in leaves])
         self.imitate: Any = self.jit(partial(_imitate, agent), (0,))
         axes = (0, seed_axis(agent.spec), 0)
-        self._learn: Any = {ends: self.jit(partial(_learn, agent, ends), axes) for ends in (True, False)}
-        self._compiled = False
+        self._learn: Any = self.jit(partial(_learn, agent), axes)
+        self._compiled: dict[bool, Any] = {}
+        """To learn from rollouts in which an episode may have ended, and from others."""
 
     def flatten(self, progress: Progress) -> Leaves:
         """On the device."""
@@ -52,6 +59,10 @@ class Functions:
         """What acting needs."""
         return [leaves[place] for place in self._acting]
 
+    def policy(self, leaves: Leaves) -> Leaves:
+        """A copy of it: the leaves themselves are used up by learning."""
+        return self._copy(self.acting(leaves))
+
     def clear_tally(self, leaves: Leaves) -> Leaves:
         empty = jax.tree.leaves(empty_tally(tuple(self._shape.tally.sums)))
         cleared = list(leaves)
@@ -60,22 +71,21 @@ class Functions:
         return cleared
 
     def learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
-        return self._learn[bool(columns.ended.any()) or not copied](progress, columns, copied)[0]
+        """`copied`: what self-imitation did before; with nothing, it follows now."""
+        learn = self._compiled.get(may_have_ended(columns), self._learn)
+        return learn(progress, columns, copied)[0]
 
-    def compile(self, progress: Leaves, columns: Columns | StackColumns, updates: int) -> None:
-        """Ahead of time. `updates`: how many are made by `imitate` for each call of `learn`."""
-        if self._compiled:
-            return
+    def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns], updates: int) -> None:
+        """Ahead of time, for all forms of columns. `updates`: how many `imitate` makes for each call of `learn`."""
         copied = []
         if updates:
             copied = [jax.eval_shape(self.imitate, progress)[1]] * updates
             self.imitate = self.imitate.lower(progress).compile()
-        self.compile_learning(progress, columns, copied)
-        self._compiled = True
+        self.compile_learning(progress, forms, copied)
 
-    def compile_learning(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Any]) -> None:
-        for ends in (True, False) if copied else (True,):
-            self._learn[ends] = self._learn[ends].lower(progress, columns, copied).compile()
+    def compile_learning(self, progress: Leaves, forms: Sequence[Columns | StackColumns], copied: list[Any]) -> None:
+        for columns in forms:
+            self._compiled[may_have_ended(columns)] = self._learn.lower(progress, columns, copied).compile()
 
     def jit(self, function: Callable, in_axes: tuple) -> Any:
         """`function` takes and gives a progress, as one of leaves, of all seeds; those given are used up."""
@@ -87,15 +97,29 @@ class Functions:
         return jax.jit(jax.vmap(of_one_seed, in_axes), donate_argnums=0)
 
     def _act(
-        self, acting: Leaves, key: UInt32[Array, " words"], observation: Shaped[Array, "n ..."]
-    ) -> tuple[Shaped[Array, "n ..."], UInt32[Array, " words"]]:
-        """Actions, and the key for those that follow."""
+        self, acting: Leaves, keys: UInt32[Array, "n words"], observation: Shaped[Array, "n ..."]
+    ) -> tuple[Shaped[Array, "n ..."], UInt32[Array, "n words"], Shaped[Array, "n ..."]]:
+        """Actions, the keys for those that follow, and the actions again, where the host reads them. Each environment
+        has its own key, so that its actions do not depend on which others act with it.
+        """
         state = self._shape.state
         structure = jax.tree.structure((state.learner.params, state.scales))
         params, scales = jax.tree.unflatten(structure, acting)
         distribution, _ = seeing(self.agent, scales)(params, seen_by_network(self.agent.spec, observation))
-        key_action, following = jax.random.split(jax.random.wrap_key_data(key))
-        return distribution.sample(key_action), jax.random.key_data(following)
+        key_actions, following = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.wrap_key_data(keys)), 0, 1)
+        action = sample_each(distribution, key_actions)
+        return action, jax.random.key_data(following), action
+
+
+def _within_sight_of_host(device: jax.Device) -> SingleDeviceSharding:
+    """Memory of the host that the device writes into by itself: to fetch a few numbers takes three times as long."""
+    kinds = {memory.kind for memory in device.addressable_memories()}
+    return SingleDeviceSharding(device, memory_kind="pinned_host" if "pinned_host" in kinds else None)
+
+
+def may_have_ended(columns: Columns | StackColumns) -> bool:
+    """Whether an episode may have ended in the rollout, as far as its form tells."""
+    return not isinstance(columns, StackColumns) or columns.successor is not None
 
 
 def _typed(leaves: list, like: list) -> list:
@@ -109,13 +133,12 @@ def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, Metrics]:
 
 
 def _learn(
-    agent: Agent, ends: bool, progress: Progress, columns: Columns | StackColumns, copied: list[Metrics]
+    agent: Agent, progress: Progress, columns: Columns | StackColumns, copied: list[Metrics]
 ) -> tuple[Progress, None]:
-    """`copied`: what self-imitation did before; with nothing, it follows now."""
-    rollout = columns.on_device()
+    rollout, ends = columns.on_device(), may_have_ended(columns)
     if copied:
         state, metrics = learn_on_policy(agent, progress.state, rollout, ends)
         metrics |= jax.tree.map(lambda *each: jnp.mean(jnp.stack(each)), *copied)
     else:
-        state, metrics = learn(agent, progress.state, rollout)
+        state, metrics = learn(agent, progress.state, rollout, ends)
     return Progress(state, count(progress.tally, rollout, metrics)), None

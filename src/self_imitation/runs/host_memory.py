@@ -3,6 +3,7 @@
 What is drawn goes to the device, and the new priorities come back.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from self_imitation.algorithm import Agent, imitate_batch
 from self_imitation.config import SelfImitationConfig
 from self_imitation.host_collection import Columns, StackColumns, seed_axis
 from self_imitation.memory import Batch, Memory
-from self_imitation.runs.host_functions import Functions, Leaves, Told
+from self_imitation.runs.host_functions import Functions, Leaves, Told, may_have_ended
 from self_imitation.runs.tally import Progress
 from self_imitation.types import Metrics
 
@@ -32,13 +33,16 @@ class MemoryOnHost:
         self._structure = jax.tree.structure(shape.state.memory)
         self._rest = len(jax.tree.leaves(_without_memory(shape)))
         self._key = self._on_device.places.state.key
-        self.act, self.acting = self._on_device.act, self._on_device.acting
+        self.stacked, self.see, self.act = self._on_device.stacked, self._on_device.see, self._on_device.act
+        self.acting, self.policy = self._on_device.acting, self._on_device.policy
         config, structure = agent.imitation, self._structure
         self._draw = jax.jit(jax.vmap(partial(_draw, config, structure)))
         self._update = self._on_device.jit(partial(_update, agent), (0, 0))
         self._reprioritise = jax.jit(jax.vmap(partial(_reprioritise, config, structure)), donate_argnums=0)
         remember = jax.vmap(partial(_remember, config, structure), (0, seed_axis(agent.spec)))
-        self._remember: Any = jax.jit(remember, donate_argnums=0)
+        self._to_remember = jax.jit(remember, donate_argnums=0)
+        self._remember: dict[bool, Any] = {}
+        """Compiled; of rollouts in which an episode may have ended, and of others."""
 
     def flatten(self, progress: Progress) -> Leaves:
         memory = jax.device_put(jax.tree.leaves(progress.state.memory), self._host)
@@ -52,11 +56,12 @@ class MemoryOnHost:
     def clear_tally(self, leaves: Leaves) -> Leaves:
         return self._on_device.clear_tally(leaves[: self._rest]) + leaves[self._rest :]
 
-    def compile(self, progress: Leaves, columns: Columns | StackColumns, updates: int) -> None:
+    def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns], updates: int) -> None:
         """The pieces of an update by making one, with copies."""
         _, metrics = self.imitate([jnp.copy(leaf) for leaf in progress])
-        self._on_device.compile_learning(progress[: self._rest], columns, [metrics] * updates)
-        self._remember = self._remember.lower(progress[self._rest :], columns).compile()
+        self._on_device.compile_learning(progress[: self._rest], forms, [metrics] * updates)
+        for columns in forms:
+            self._remember[may_have_ended(columns)] = self._to_remember.lower(progress[self._rest :], columns).compile()
 
     def imitate(self, leaves: Leaves) -> tuple[Leaves, Told]:
         rest, memory = leaves[: self._rest], leaves[self._rest :]
@@ -67,7 +72,8 @@ class MemoryOnHost:
 
     def learn(self, leaves: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
         rest = self._on_device.learn(leaves[: self._rest], columns, copied)
-        return rest + self._remember(leaves[self._rest :], jax.device_put(columns, self._host))
+        remember = self._remember.get(may_have_ended(columns), self._to_remember)
+        return rest + remember(leaves[self._rest :], jax.device_put(columns, self._host))
 
 
 class _Drawn(eqx.Module):
@@ -110,4 +116,5 @@ def _remember(
     config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leaves: Leaves, columns: Columns | StackColumns
 ) -> Leaves:
     memory: Memory = jax.tree.unflatten(structure, leaves)
-    return jax.tree.leaves(episodic_memory.remember(memory, columns.on_device(), config))
+    ends = may_have_ended(columns)
+    return jax.tree.leaves(episodic_memory.remember(memory, columns.on_device(), config, ends))

@@ -2,7 +2,9 @@
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -13,14 +15,18 @@ from self_imitation import agents, devices
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
-from self_imitation.host_collection import HostCollector, Part, next_of, shapes
+from self_imitation.host_collection import Columns, HostCollector, Part, StackColumns, shapes
+from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves, Told
 from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.program import Shapes, name_of
+from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads, Stacks
 from self_imitation.runs.tally import Progress, Tally
 
 ACTING = 1
 """Tells the random numbers to act with from those of the environments."""
+PARTS = 4
+"""Of the environments of several seeds that see images."""
 LATEST = 100
 """Episodes over which `return_latest` averages."""
 
@@ -28,17 +34,15 @@ LATEST = 100
 class HostProgram:
     """All of its seeds act and learn together, on one device, in this process.
 
-    With overlap, acting runs ahead of learning: self-imitation updates are issued whenever environments have begun to
-    step, and the first step of a rollout begins before what the last one taught is learnt. The updates themselves come
+    With overlap they do both at the same time: while the device learns from a rollout, the next one is made, each part
+    of the environments by a thread of its own, with the policy as it was one iteration ago. The updates themselves come
     in the order of Algorithm 1.
     """
 
     columns: tuple[str, ...] = ("return_latest",)
 
-    def __init__(self, config: TrainConfig, twin: "HostProgram | None" = None, parts: int | None = None):
-        """`twin`: one for as many other seeds of the same run, whose compiled functions serve this one too. `parts`:
-        into how many each seed's environments are divided, else as many as pay.
-        """
+    def __init__(self, config: TrainConfig, parts: int | None = None):
+        """`parts`: into how many each seed's environments are divided, else as many as pay."""
         self.config = config
         self.agent = agents.build(config)
         self.spaces = engines.inspect(config)
@@ -47,15 +51,32 @@ class HostProgram:
         self._device = devices.available(config)[0]
         self.device = f"{name_of([self._device])}, environments by {config.engine}"
         self.collector: HostCollector | None = None
-        self._steps_done = 0
-        self._overlap = config.overlap == "on" and self.agent.spec.observation_kind == "image"
-        self._ahead = self._overlap and config.engine != "gymnasium"
-        """Only with engines that step by themselves; those can't be saved, and nothing under way is lost."""
+        self._steps_begun = 0
+        """By each seed, with those of rollouts that are under way."""
+        self._overlap = config.overlap == "on" and self._may_overlap()
         apart = self._overlap or config.sil.memory == "host"
         self._updates = self.agent.imitation.updates if self.agent.imitation is not None and apart else 0
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
-        self.functions: Functions | MemoryOnHost = twin.functions if twin else self._compiled()
+        self.functions: Functions | MemoryOnHost = self._compiled()
         self._parts = parts or self._parts_that_pay()
+        import os
+
+        threaded = self._overlap and not os.environ.get("COOP")
+        self._threads = [ThreadPoolExecutor(1) for _ in range(self._parts if threaded else 0)]
+        self._policy: Leaves | None = None
+        """That the next rollout is to be made with; None: the newest."""
+        self._keys: list[Array] | None = None
+        """To make it with; None: not made ready yet."""
+        self._seen: Stacks | None = None
+        """What it was that the policies saw in the latest rollout that was begun."""
+
+    def _may_overlap(self) -> bool:
+        """With images, which take long to learn from; with A2C, for PPO compares its policy with the one that acted;
+        and with engines that step by themselves: their state can't be saved, so that no resumed run needs the policy
+        of one iteration ago.
+        """
+        image = self.agent.spec.observation_kind == "image"
+        return image and isinstance(self.agent.improvement, A2C) and self.config.engine != "gymnasium"
 
     def _compiled(self) -> Functions | MemoryOnHost:
         on_host = self.config.sil.memory == "host" and self.agent.imitation is not None
@@ -79,55 +100,90 @@ class HostProgram:
         return fresh, f"{why}: unfinished episodes are dropped, fresh ones begin"
 
     def compile(self, progress: Leaves) -> None:
-        collector = self._opened
-        acting = self.functions.acting(progress)
-        for part in collector.parts:
-            self.functions.act(acting, self._keys_there()[0], collector.observation[:, part.columns])
-        columns = shapes(self.agent.spec, (self.config.rollout, collector.seeds, self.config.envs))
-        self.functions.compile(progress, columns, self._updates)
+        collector, spec = self._opened, self.agent.spec
+        acting, keys = self.functions.policy(progress), self._keys_there()
+        for part in range(len(collector.parts)):
+            actor = Actor(self.functions, collector, acting, keys, None)
+            actor.act(part, actor.see(part))
+            actor.see(part)
+        steps = self.config.rollout, collector.seeds, self.config.envs
+        parts = [part.columns for part in collector.parts]
+        forms = [shapes(spec, steps, parts, ends) for ends in ((True, False) if spec.stack > 1 else (True,))]
+        self.functions.compile(progress, forms, self._updates)
 
     def advance(self, progress: Leaves, iterations: int) -> Leaves:
-        return jax.block_until_ready(take_turns([self.turns(progress, iterations)])[0])
+        advance = self._at_the_same_time if self._overlap else self._in_order
+        return jax.block_until_ready(advance(progress, iterations))
 
-    def turns(self, progress: Leaves, iterations: int) -> Generator[None, None, Leaves]:
-        """The same, in turns: it pauses where environments step, for other seeds to act."""
+    def _in_order(self, progress: Leaves, iterations: int) -> Leaves:
+        """Algorithm 1 to the letter."""
         for _ in range(iterations):
-            progress = yield from self._iterate(progress)
-            if self._ahead:
-                yield
+            progress, copied = self._imitate(progress, [], self._updates)
+            rollout = self._new_rollout(self.functions.acting(progress))
+            rollout.finish()
+            progress = self._learn(progress, rollout.columns(), copied)
         return progress
 
-    def _iterate(self, progress: Leaves) -> Generator[None, None, Leaves]:
-        collector, config = self._opened, self.config
-        pauses = (config.rollout - self._ahead) * len(collector.parts)
-        actor = Actor(self.functions, progress, self._keys_there(), self._updates, pauses)
-        if not self._overlap:
-            actor.imitate_up_to(self._updates)
-        collecting = collector.steps_of(actor, self._steps_done, self._ahead)
-        while True:
-            with named(config.env):
-                columns = next_of(collecting)
-            if columns is not None:
-                break
-            if self._overlap:
-                actor.meanwhile()
-            yield
-        actor.imitate_up_to(self._updates)
+    def _at_the_same_time(self, progress: Leaves, iterations: int) -> Leaves:
+        """Updates are issued while environments step; and when a rollout ends, the next one begins before it is learnt
+        from.
+        """
+        steps, rollouts = self.config.rollout, deque[Rollout]()
+        try:
+            for number in range(iterations):
+                if number == 0:
+                    rollouts.append(self._new_rollout(self._policy or self.functions.policy(progress)))
+                    rollouts[0].go_on()
+                copied = list[Told]()
+                for time in range(1, steps):
+                    rollouts[0].go_on()
+                    progress, copied = self._imitate(progress, copied, self._updates * time // (steps - 1))
+                progress, copied = self._imitate(progress, copied, self._updates)
+                self._policy = self.functions.policy(progress)
+                if number + 1 < iterations:
+                    rollouts.append(self._new_rollout(self._policy))
+                rollouts[0].finish()
+                if number + 1 < iterations:
+                    rollouts[1].go_on()
+                progress = self._learn(progress, rollouts.popleft().columns(), copied)
+        finally:
+            for rollout in rollouts:  # only after a fault
+                rollout.stop()
+        return progress
+
+    def _imitate(self, progress: Leaves, copied: list[Told], updates: int) -> tuple[Leaves, list[Told]]:
+        """Up to so many updates in this iteration."""
+        for _ in range(updates - len(copied)):
+            progress, told = self.functions.imitate(progress)
+            copied = [*copied, told]
+        return progress, copied
+
+    def _new_rollout(self, policy: Leaves) -> Rollout:
+        """The keys for the one after it are made ready when it is under way: its threads may be waiting for it."""
+        actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._seen)
+        step, self._seen = self._steps_begun, actor.seen
+        self._steps_begun += self.config.steps_per_iteration
+        by_threads = partial(RolloutByThreads, threads=self._threads)
+        rollout = (by_threads if self._threads else Rollout)(self._opened, actor, step, self.config.env)
+        self._keys = self._keys_there()
+        return rollout
+
+    def _learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
         for seed, latest in enumerate(self.latest):
             latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
-        self._steps_done += config.steps_per_iteration
-        return self.functions.learn(actor.progress, columns, actor.copied)
+        return self.functions.learn(progress, columns, copied)
 
     def _keys_there(self) -> list[Array]:
-        return jax.device_put(list(self.keys()), self._device)
+        keys = self.keys()
+        return jax.device_put([keys[:, part.columns] for part in self._opened.parts], self._device)
 
     def keys(self) -> np.ndarray:
-        """To act with in the next rollout, for each part of each seed's environments, [parts, seeds, words]. The host's
-        own: to ask the device for them would be to wait for what it is doing.
+        """To act with in the next rollout, one for each environment, [seeds, environments, words]. The host's own: to
+        ask the device for them would be to wait for what it is doing.
         """
-        parts, numbers = len(self._opened.parts), self.config.seed_numbers
-        sources = [np.random.SeedSequence((seed, self._steps_done), spawn_key=(ACTING,)) for seed in numbers]
-        return np.stack([source.generate_state(2 * parts).reshape(parts, 2) for source in sources], axis=1)
+        numbers, environments = self.config.seed_numbers, self.config.envs
+        sources = [np.random.SeedSequence((seed, self._steps_begun), spawn_key=(ACTING,)) for seed in numbers]
+        return np.stack([source.generate_state(2 * environments).reshape(environments, 2) for source in sources])
 
     def clear_tally(self, progress: Leaves) -> Leaves:
         return self.functions.clear_tally(progress)
@@ -150,6 +206,8 @@ class HostProgram:
         return {"return_latest": float(np.mean(self.latest[seed])) if self.latest[seed] else float("nan")}
 
     def close(self) -> None:
+        for thread in self._threads:
+            thread.shutdown()
         if self.collector is not None:
             self.collector.close()
 
@@ -160,7 +218,7 @@ class HostProgram:
 
     def _open(self, step: int) -> HostCollector:
         """New environments. Their random numbers depend on the step, so that no resumed run sees its start again."""
-        config, self._steps_done = self.config, step
+        config, self._steps_begun = self.config, step
         draws = [np.random.SeedSequence((seed, step)).generate_state(config.envs) for seed in config.seed_numbers]
         seeds = np.stack(draws) >> 1  # EnvPool's are signed
         parts = [
@@ -176,49 +234,16 @@ class HostProgram:
 
     def _parts_that_pay(self) -> int:
         """Two halves, where that lets one step while the policy acts for the other: with an engine that steps by
-        itself, and another core to do so. Not with images: to ask a GPU twice takes the host longer than it saves
-        (on an H200, 4,858 steps/s in one part and 4,196 in two).
+        itself, and another core to do so.
+
+        With images on a GPU to ask it twice takes the host longer than that saves, for one seed; many can be kept at
+        work only by several parts. (H200, 16 cores, one seed: 6,340 steps/s in one part, 5,796 in two.)
         """
-        return 1 if self.config.engine == "gymnasium" or devices.cores() == 1 or self._overlap else 2
-
-
-class Actor:
-    """How the seeds act in a rollout, each part from its key on; and imitate while their environments step."""
-
-    def __init__(
-        self, functions: Functions | MemoryOnHost, progress: Leaves, keys: list[Array], updates: int, pauses: int
-    ):
-        self.functions, self.progress = functions, progress
-        self._keys = keys
-        """From act to act they stay on the device: to bring one there takes nearly as long as to act."""
-        self.updates, self.pauses, self._paused = updates, pauses, 0
-        self.copied: list[Told] = []
-        self._acting = functions.acting(progress)
-
-    def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
-        action, self._keys[part] = self.functions.act(self._acting, self._keys[part], observation)
-        return np.asarray(action)
-
-    def meanwhile(self) -> None:
-        """A share of the updates, so that they are spread over the pauses."""
-        self._paused += 1
-        self.imitate_up_to(self.updates * self._paused // max(self.pauses, 1))
-
-    def imitate_up_to(self, updates: int) -> None:
-        while len(self.copied) < min(updates, self.updates):
-            self.progress, metrics = self.functions.imitate(self.progress)
-            self.copied.append(metrics)
-            self._acting = self.functions.acting(self.progress)
-
-
-def take_turns(going: Sequence[Generator[None, None, Leaves]]) -> list[Leaves]:
-    """Each in its turn up to where its environments step, again and again, until all have come to their end."""
-    ends: dict[int, Leaves] = {}
-    while len(ends) < len(going):
-        for number, one in enumerate(going):
-            if number not in ends and (end := next_of(one)) is not None:
-                ends[number] = end
-    return [ends[number] for number in range(len(going))]
+        if self.config.engine == "gymnasium" or devices.cores() == 1:
+            return 1
+        if not self._overlap:
+            return 2
+        return PARTS if self.config.seeds > 1 and self._device.platform != "cpu" else 1
 
 
 def share_out(total: int, parts: int) -> list[slice]:

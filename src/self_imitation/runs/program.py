@@ -67,13 +67,11 @@ def create(config: TrainConfig) -> Program:
     from self_imitation.environments.host import engines
     from self_imitation.runs.host_program import HostProgram
     from self_imitation.runs.lanes import Lanes
-    from self_imitation.runs.turns import Turns
 
     lanes = devices.lanes(config, engines.known_everywhere(config.env))
     if lanes > 1:
         return Lanes(config, lanes)
-    on_gpu = devices.available(config)[0].platform != "cpu"
-    return Turns(config) if on_gpu and config.seeds > 1 and config.engine != "gymnasium" else HostProgram(config)
+    return HostProgram(config)
 
 
 class Shapes:

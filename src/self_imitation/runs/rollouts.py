@@ -1,0 +1,149 @@
+"""Rollouts in environments on the host: how the seeds act in them, in order or by threads while others learn."""
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeAlias
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from self_imitation.environments.host.vectors import named
+from self_imitation.host_collection import Collecting, Columns, HostCollector, StackColumns, newest
+from self_imitation.runs.host_functions import Functions, Leaves
+from self_imitation.runs.host_memory import MemoryOnHost
+
+OVER = object()
+
+Stacks: TypeAlias = list[list[Array]]
+"""On the device, [part][step]."""
+
+
+class Actor:
+    """How the seeds act in a rollout, each part of their environments from its keys on.
+
+    Stacks of frames are put together on the device, and stay there to be learnt from: each frame travels once.
+    """
+
+    def __init__(
+        self,
+        functions: Functions | MemoryOnHost,
+        collector: HostCollector,
+        policy: Leaves,
+        keys: list[Array],
+        before: Stacks | None,
+    ):
+        """`before`: what was seen in the rollout before. Its last is what is seen first in this one."""
+        self._functions, self._collector, self._policy, self._before = functions, collector, policy, before
+        self._keys = keys
+        """From act to act they stay on the device: to bring some there takes nearly as long as to act."""
+        self.seen: Stacks = [[] for _ in keys]
+        self.action: Stacks = [[] for _ in keys]
+
+    def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
+        return self.act(part, self.see(part))
+
+    def see(self, part: int) -> Array | np.ndarray:
+        """What the policy sees now."""
+        observation, fresh = self._collector.seen[part], self._collector.fresh[part]
+        if not self._functions.stacked:
+            return observation
+        if self.seen[part]:
+            seen = self._functions.see(self.seen[part][-1], newest(observation, fresh))
+        elif self._before is not None:
+            seen = self._before[part][-1]
+        else:
+            seen = jax.device_put(observation, self._keys[part].sharding)
+        self.seen[part].append(seen)
+        return seen
+
+    def act(self, part: int, seen: Array | np.ndarray) -> np.ndarray:
+        action, self._keys[part], told = self._functions.act(self._policy, self._keys[part], seen)
+        self.action[part].append(action)
+        return np.asarray(told)
+
+
+class Rollout:
+    """One of all environments, in the making."""
+
+    def __init__(self, collector: HostCollector, actor: Actor, step: int, env: str):
+        """`step`: how many steps each seed made before. `env`: the name of the environment."""
+        self._collector, self._actor, self._collecting = collector, actor, Collecting(collector, step)
+        self._env = env
+        self._parts = [self._part(number) for number in range(len(collector.parts))]
+
+    def _part(self, number: int) -> Iterator[None]:
+        """It pauses where the part's environments step."""
+        yield from self._collecting.part(number, self._actor)
+        self._actor.see(number)
+
+    def go_on(self) -> bool:
+        """Each part takes what came of its last step, acts, and begins the next one. Whether any did."""
+        with self._faults():
+            return any([next(part, OVER) is not OVER for part in self._parts])  # noqa: C419 (each of them has its turn)
+
+    def finish(self) -> None:
+        while self.go_on():
+            pass
+
+    def stop(self) -> None:
+        """Nothing goes on when this returns."""
+
+    def columns(self) -> Columns | StackColumns:
+        with self._faults():
+            columns = self._collecting.columns()
+        if isinstance(columns, StackColumns):
+            columns = columns._replace(stack=self._actor.seen, action=self._actor.action)
+        return columns
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        with named(self._env), self._collecting.faults():
+            yield
+
+
+class RolloutByThreads(Rollout):
+    """It goes on by itself, each part in its own thread, after the rollouts before it."""
+
+    def __init__(
+        self, collector: HostCollector, actor: Actor, step: int, env: str, threads: Sequence[ThreadPoolExecutor]
+    ):
+        super().__init__(collector, actor, step, env)
+        self._begun, self._awaited = [0.0 for _ in threads], 0
+        """Steps that each part has begun, or infinity at its end; and that are waited for."""
+        self._news = threading.Condition()
+        self._jobs = [thread.submit(self._run, number) for number, thread in enumerate(threads)]
+
+    def _run(self, number: int) -> None:
+        try:
+            if not self._collector.faulty:  # in a rollout before
+                for _ in self._parts[number]:
+                    self._tell(number, self._begun[number] + 1)
+        finally:
+            self._tell(number, math.inf)
+
+    def _tell(self, number: int, begun: float) -> None:
+        with self._news:
+            self._begun[number] = begun
+            self._news.notify()
+
+    def go_on(self) -> bool:
+        """Wait until each part has begun its next step: a good time to give the device work, for nobody acts then."""
+        self._awaited += 1
+        with self._news:
+            self._news.wait_for(lambda: min(self._begun) >= self._awaited)
+        return min(self._begun) < math.inf
+
+    def finish(self) -> None:
+        wait(self._jobs)
+        with self._faults():
+            for job in self._jobs:
+                job.result()
+
+    def stop(self) -> None:
+        for job in self._jobs:
+            job.cancel()
+        wait(self._jobs)
