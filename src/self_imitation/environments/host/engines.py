@@ -147,7 +147,8 @@ def make_one(env: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any
         extra = "pip install 'self-imitation[mujoco]'" if env.startswith("mujoco:") else str(error)
         raise UsageError(f"env: {env!r} needs a package that is not installed: {extra}") from None
     except (gymnasium.error.Error, ImportError, ValueError) as error:
-        raise UsageError(f"env: {env!r} can't be made; {first_line(error) or type(error).__name__}") from None
+        here = "; Atari games go by atari:GAME here, as in atari:Pong" if host_id.startswith("ALE/") else ""
+        raise UsageError(f"env: {env!r} can't be made; {first_line(error) or type(error).__name__}{here}") from None
     except Exception as error:
         raise UsageError(
             f"env: {env!r} can't be made; it raised {type(error).__name__}: {first_line(error)}".rstrip(": ")
