@@ -282,6 +282,13 @@ def test_a_memory_of_fewer_steps_than_a_stack_has_frames_imitates_nothing_and_st
     assert finished
 
 
+def test_who_asks_for_a_game_of_gymnasium_is_told_its_name_here():
+    command = [sys.executable, "-m", "self_imitation", "train", "gym:ALE/Pong-v5", "--steps", "10"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "Atari games go by atari:GAME here, as in atari:Pong" in told.stderr
+
+
 def test_a_game_by_another_spelling_is_the_same_game(tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["train", "atari:break-out", "--steps", "20", *FLAGS, "--out", str(run)]) == 0

@@ -1,6 +1,7 @@
 """Acting in environments on the host: a loop, and the same `Rollout` as from environments on the device."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -57,9 +58,11 @@ class StackColumns(NamedTuple):
     """
 
     stack: Sequence[Sequence[Any]]
-    """What the policy saw, [part][step], one step more than it acted: arrays of [K, n, stack, height, width]."""
+    """What the policy saw, [part][step]: arrays of [K, n, stack, height, width]."""
     action: Sequence[Sequence[Any]]
     """[part][step]: arrays of [K, n, ...]."""
+    last: np.ndarray
+    """The `newest` of what it sees after the last step, [K, N, ...]."""
     numbers: np.ndarray
     """[5, T, K, N]: rewards, ends by the environment, ends by a limit, returns and lengths of the episodes so far. In
     one array: to bring one to a device takes nearly as long for a few numbers as for many.
@@ -86,11 +89,13 @@ class StackColumns(NamedTuple):
             """[T, N, ...]"""
             return jnp.stack([jnp.concatenate(parts) for parts in zip(*by_part, strict=True)])
 
-        seen = jnp.moveaxis(together(self.stack), -3, -1)
+        stack = together(self.stack)
+        last = stacked_up(stack[-1], jnp.asarray(self.last))
+        seen = jnp.moveaxis(jnp.concatenate([stack, last[None]]), -3, -1)
         observation, successor = seen[:-1], seen[1:]
         if self.successor is not None:
-            last = jnp.concatenate([observation[..., 1:], self.successor[..., None]], axis=-1)
-            successor = jnp.where(self.ended[..., None, None, None], last, successor)
+            final = jnp.concatenate([observation[..., 1:], self.successor[..., None]], axis=-1)
+            successor = jnp.where(self.ended[..., None, None, None], final, successor)
         reward, terminated, truncated, episode_return, episode_length = self.numbers
         return Rollout(
             observation=observation,
@@ -133,7 +138,7 @@ def seen_by_network(spec: Spec, observation: Array) -> Array:
 def seed_axis(spec: Spec) -> Columns | StackColumns:
     """Which of each column's axes are the seeds."""
     if spec.stack > 1:
-        return StackColumns(0, 0, 2, 1)  # type: ignore[arg-type]
+        return StackColumns(0, 0, 0, 2, 1)  # type: ignore[arg-type]
     return Columns(1, 1, 1, 1, 1, 1, 0, 1, 1)  # type: ignore[arg-type]
 
 
@@ -297,12 +302,13 @@ class Collecting:
         terminated, truncated = self._arrived("terminated"), self._arrived("truncated")
         ended = terminated | truncated
         reward, *so_far = self._rewards(ended)
-        newest = [[arrival._replace(successor=arrival.successor[:, -1]) for arrival in part] for part in self._arrivals]
+        frames = [[arrival._replace(successor=arrival.successor[:, -1]) for arrival in part] for part in self._arrivals]
         return StackColumns(
-            stack=self._seen,
+            stack=[seen[:-1] for seen in self._seen],
             action=self._actions,
+            last=newest(np.concatenate([seen[-1] for seen in self._seen], axis=1), ended[-1]),
             numbers=np.stack([reward, terminated, truncated, *so_far]).astype(np.float32),
-            successor=self._arrived("successor", newest) if ended.any() else None,
+            successor=self._arrived("successor", frames) if ended.any() else None,
         )
 
     def _rewards(self, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -352,8 +358,9 @@ def shapes(
         chosen = [array(spec.action_dtype, *seeds, n, *spec.action_shape) for n in sizes]
         frames = array(spec.observation_dtype, *shape, *host_shape(spec)[1:])
         return StackColumns(
-            stack=[[one] * (steps + 1) for one in seen],
+            stack=[[one] * steps for one in seen],
             action=[[one] * steps for one in chosen],
+            last=array(spec.observation_dtype, *seeds, environments, math.prod(host_shape(spec)[1:]) + 1),
             numbers=array(np.float32, 5, *shape),
             successor=frames if ends else None,
         )

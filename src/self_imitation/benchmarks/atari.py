@@ -80,10 +80,10 @@ def alone() -> dict[str, float]:
     program.compile(progress)
     functions, keys = program.functions, program._keys_there()[0]
     collector, policy = program._opened, functions.policy(progress)
-    seen, news = jax.device_put(collector.seen[0]), newest(collector.seen[0], collector.fresh[0])
+    stacks, news = program._stacks[0], newest(collector.seen[0], collector.fresh[0])
     found = {
-        "to bring one part's frames to the device": _milliseconds(lambda: functions.see(seen, news)),
-        "to act for one part": _milliseconds(lambda: np.asarray(functions.act(policy, keys, seen)[-1])),
+        "to bring the newest frames to the device": _milliseconds(lambda: jax.device_put(news)),
+        "to bring them and act": _milliseconds(lambda: np.asarray(functions.act(policy, keys, stacks, news)[1])),
     }
     state, copied = [progress], list[Any]()
 
@@ -130,20 +130,20 @@ def _watched(program: HostProgram) -> Iterator[dict[str, dict[str, float]]]:
 
         return call
 
-    functions, see, act = cast(Any, program.functions), Actor.see, Actor.act
+    functions, act = cast(Any, program.functions), Actor.__call__
     kept = functions.imitate, functions.learn
     for part in program._opened.parts:
         vector: Any = part.vector
         vector.receive = timed("acting", "waiting for emulators", vector.receive)
         vector.send = timed("acting", "handing over actions", vector.send)
-    Actor.see, Actor.act = timed("acting", "bringing frames", see), timed("acting", "acting", act)  # type: ignore
+    Actor.__call__ = timed("acting", "bringing frames and acting", act)  # type: ignore
     functions.imitate = timed("learning", "starting self-imitation", functions.imitate)
     functions.learn = timed("learning", "starting A2C", functions.learn)
     program._imitate = timed("learning", "waiting for self-imitation", program._imitate)  # type: ignore
     try:
         yield spent
     finally:
-        Actor.see, Actor.act = see, act  # type: ignore
+        Actor.__call__ = act  # type: ignore
         functions.imitate, functions.learn = kept
         spent["learning"]["waiting for self-imitation"] -= spent["learning"]["starting self-imitation"]
 

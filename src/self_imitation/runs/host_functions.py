@@ -39,8 +39,7 @@ class Functions:
         """Where each leaf is in the list."""
         self._acting = jax.tree.leaves((self.places.state.learner.params, self.places.state.scales))
         here = SingleDeviceSharding(device)
-        self.act = jax.jit(jax.vmap(self._act), out_shardings=(here, here, _within_sight_of_host(device)))
-        self.see = jax.jit(jax.vmap(stacked_up))
+        self.act = jax.jit(jax.vmap(self._act), out_shardings=(here, _within_sight_of_host(device), here, here))
         self._copy = jax.jit(lambda leaves: [jnp.copy(leaf) for leaf in leaves])
         self.imitate: Any = self.jit(partial(_imitate, agent), (0,))
         axes = (0, seed_axis(agent.spec), 0)
@@ -97,18 +96,26 @@ class Functions:
         return jax.jit(jax.vmap(of_one_seed, in_axes), donate_argnums=0)
 
     def _act(
-        self, acting: Leaves, keys: UInt32[Array, "n words"], observation: Shaped[Array, "n ..."]
-    ) -> tuple[Shaped[Array, "n ..."], UInt32[Array, "n words"], Shaped[Array, "n ..."]]:
-        """Actions, the keys for those that follow, and the actions again, where the host reads them. Each environment
-        has its own key, so that its actions do not depend on which others act with it.
+        self,
+        acting: Leaves,
+        keys: UInt32[Array, "n words"],
+        before: Shaped[Array, "n ..."] | None,
+        news: Shaped[Array, "n ..."],
+    ) -> tuple[Shaped[Array, "n ..."], Shaped[Array, "n ..."], UInt32[Array, "n words"], Shaped[Array, "n ..."] | None]:
+        """Actions, the same where the host reads them, the keys for those that follow, and the stacks that were seen:
+        those `before` with the `newest` frames. Where observations are no stacks, `news` is all of them.
+
+        Each environment has its own key, so that its actions do not depend on which others act with it.
         """
         state = self._shape.state
         structure = jax.tree.structure((state.learner.params, state.scales))
         params, scales = jax.tree.unflatten(structure, acting)
-        distribution, _ = seeing(self.agent, scales)(params, seen_by_network(self.agent.spec, observation))
+        stack = None if before is None else stacked_up(before, news)
+        observation = seen_by_network(self.agent.spec, news if stack is None else stack)
+        distribution, _ = seeing(self.agent, scales)(params, observation)
         key_actions, following = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.wrap_key_data(keys)), 0, 1)
         action = sample_each(distribution, key_actions)
-        return action, jax.random.key_data(following), action
+        return action, action, jax.random.key_data(following), stack
 
 
 def _within_sight_of_host(device: jax.Device) -> SingleDeviceSharding:

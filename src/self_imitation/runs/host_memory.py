@@ -33,7 +33,7 @@ class MemoryOnHost:
         self._structure = jax.tree.structure(shape.state.memory)
         self._rest = len(jax.tree.leaves(_without_memory(shape)))
         self._key = self._on_device.places.state.key
-        self.stacked, self.see, self.act = self._on_device.stacked, self._on_device.see, self._on_device.act
+        self.stacked, self.act = self._on_device.stacked, self._on_device.act
         self.acting, self.policy = self._on_device.acting, self._on_device.policy
         config, structure = agent.imitation, self._structure
         self._draw = jax.jit(jax.vmap(partial(_draw, config, structure)))

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves, Told
 from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.program import Shapes, name_of
-from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads, Stacks
+from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads
 from self_imitation.runs.tally import Progress, Tally
 
 ACTING = 1
@@ -67,8 +68,8 @@ class HostProgram:
         """That the next rollout is to be made with; None: the newest."""
         self._keys: list[Array] | None = None
         """To make it with; None: not made ready yet."""
-        self._seen: Stacks | None = None
-        """What it was that the policies saw in the latest rollout that was begun."""
+        self._stacks: list[Any] = []
+        """What each part saw last, on the device; None, where observations are no stacks."""
 
     def _may_overlap(self) -> bool:
         """With images, which take long to learn from; with A2C, for PPO compares its policy with the one that acted;
@@ -102,10 +103,9 @@ class HostProgram:
     def compile(self, progress: Leaves) -> None:
         collector, spec = self._opened, self.agent.spec
         acting, keys = self.functions.policy(progress), self._keys_there()
-        for part in range(len(collector.parts)):
-            actor = Actor(self.functions, collector, acting, keys, None)
-            actor.act(part, actor.see(part))
-            actor.see(part)
+        actor = Actor(self.functions, collector, acting, keys, self._empty_stacks())
+        for part, seen in enumerate(collector.seen):
+            actor(part, 0, seen)
         steps = self.config.rollout, collector.seeds, self.config.envs
         parts = [part.columns for part in collector.parts]
         forms = [shapes(spec, steps, parts, ends) for ends in ((True, False) if spec.stack > 1 else (True,))]
@@ -160,8 +160,8 @@ class HostProgram:
 
     def _new_rollout(self, policy: Leaves) -> Rollout:
         """The keys for the one after it are made ready when it is under way: its threads may be waiting for it."""
-        actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._seen)
-        step, self._seen = self._steps_begun, actor.seen
+        actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._stacks)
+        step = self._steps_begun
         self._steps_begun += self.config.steps_per_iteration
         by_threads = partial(RolloutByThreads, threads=self._threads)
         rollout = (by_threads if self._threads else Rollout)(self._opened, actor, step, self.config.env)
@@ -172,6 +172,12 @@ class HostProgram:
         for seed, latest in enumerate(self.latest):
             latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
         return self.functions.learn(progress, columns, copied)
+
+    def _empty_stacks(self) -> list[Any]:
+        if not self.functions.stacked:
+            return [None for _ in self._opened.parts]
+        empty = [np.zeros(seen.shape, seen.dtype) for seen in self._opened.seen]
+        return jax.device_put(empty, self._device)
 
     def _keys_there(self) -> list[Array]:
         keys = self.keys()
@@ -230,6 +236,7 @@ class HostProgram:
         )
         with named(config.env):
             self.collector.begin(seeds)
+        self._stacks = self._empty_stacks()
         return self.collector
 
     def _parts_that_pay(self) -> int:

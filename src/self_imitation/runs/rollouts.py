@@ -5,9 +5,8 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TypeAlias
+from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -17,9 +16,6 @@ from self_imitation.runs.host_functions import Functions, Leaves
 from self_imitation.runs.host_memory import MemoryOnHost
 
 OVER = object()
-
-Stacks: TypeAlias = list[list[Array]]
-"""On the device, [part][step]."""
 
 
 class Actor:
@@ -34,35 +30,25 @@ class Actor:
         collector: HostCollector,
         policy: Leaves,
         keys: list[Array],
-        before: Stacks | None,
+        stacks: list[Any],
     ):
-        """`before`: what was seen in the rollout before. Its last is what is seen first in this one."""
-        self._functions, self._collector, self._policy, self._before = functions, collector, policy, before
+        """`stacks`: what each part saw last, on the device, which this keeps up to date."""
+        self._functions, self._collector, self._policy, self._stacks = functions, collector, policy, stacks
         self._keys = keys
         """From act to act they stay on the device: to bring some there takes nearly as long as to act."""
-        self.seen: Stacks = [[] for _ in keys]
-        self.action: Stacks = [[] for _ in keys]
+        self.seen: list[list[Array]] = [[] for _ in keys]
+        self.action: list[list[Array]] = [[] for _ in keys]
 
     def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
-        return self.act(part, self.see(part))
-
-    def see(self, part: int) -> Array | np.ndarray:
-        """What the policy sees now."""
-        observation, fresh = self._collector.seen[part], self._collector.fresh[part]
-        if not self._functions.stacked:
-            return observation
-        if self.seen[part]:
-            seen = self._functions.see(self.seen[part][-1], newest(observation, fresh))
-        elif self._before is not None:
-            seen = self._before[part][-1]
-        else:
-            seen = jax.device_put(observation, self._keys[part].sharding)
-        self.seen[part].append(seen)
-        return seen
-
-    def act(self, part: int, seen: Array | np.ndarray) -> np.ndarray:
-        action, self._keys[part], told = self._functions.act(self._policy, self._keys[part], seen)
-        self.action[part].append(action)
+        stacked = self._stacks[part] is not None
+        news = newest(observation, self._collector.fresh[part]) if stacked else observation
+        action, told, self._keys[part], seen = self._functions.act(
+            self._policy, self._keys[part], self._stacks[part], news
+        )
+        if stacked:
+            self._stacks[part] = seen
+            self.seen[part].append(seen)
+            self.action[part].append(action)
         return np.asarray(told)
 
 
@@ -73,12 +59,8 @@ class Rollout:
         """`step`: how many steps each seed made before. `env`: the name of the environment."""
         self._collector, self._actor, self._collecting = collector, actor, Collecting(collector, step)
         self._env = env
-        self._parts = [self._part(number) for number in range(len(collector.parts))]
-
-    def _part(self, number: int) -> Iterator[None]:
-        """It pauses where the part's environments step."""
-        yield from self._collecting.part(number, self._actor)
-        self._actor.see(number)
+        self._parts = [self._collecting.part(number, actor) for number in range(len(collector.parts))]
+        """Each pauses where its environments step."""
 
     def go_on(self) -> bool:
         """Each part takes what came of its last step, acts, and begins the next one. Whether any did."""
@@ -131,11 +113,13 @@ class RolloutByThreads(Rollout):
             self._news.notify()
 
     def go_on(self) -> bool:
-        """Wait until each part has begun its next step: a good time to give the device work, for nobody acts then."""
+        """Wait until the first part has begun its next step: of several, until updates fall due; of one alone, a good
+        time to give the device work, for nobody acts then.
+        """
         self._awaited += 1
         with self._news:
-            self._news.wait_for(lambda: min(self._begun) >= self._awaited)
-        return min(self._begun) < math.inf
+            self._news.wait_for(lambda: max(self._begun) >= self._awaited)
+        return max(self._begun) < math.inf
 
     def finish(self) -> None:
         wait(self._jobs)
