@@ -9,7 +9,7 @@ train: install
 	$(BIN)/sil train
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: install
 	$(BIN)/ruff check .
