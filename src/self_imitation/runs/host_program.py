@@ -42,8 +42,10 @@ class HostProgram:
 
     columns: tuple[str, ...] = ("return_latest",)
 
-    def __init__(self, config: TrainConfig, parts: int | None = None):
-        """`parts`: into how many each seed's environments are divided, else as many as pay."""
+    def __init__(self, config: TrainConfig, parts: int | None = None, threads: int | None = None):
+        """`parts`: into how many each seed's environments are divided, else as many as pay. `threads`: how many act in
+        them where acting and learning overlap, else one for each part.
+        """
         self.config = config
         self.agent = agents.build(config)
         self.spaces = engines.inspect(config)
@@ -60,10 +62,7 @@ class HostProgram:
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
         self._parts = parts or self._parts_that_pay()
-        import os
-
-        threaded = self._overlap and not os.environ.get("COOP")
-        self._threads = [ThreadPoolExecutor(1) for _ in range(self._parts if threaded else 0)]
+        self._threads = [ThreadPoolExecutor(1) for _ in range(threads or self._parts)] if self._overlap else []
         self._policy: Leaves | None = None
         """That the next rollout is to be made with; None: the newest."""
         self._keys: list[Array] | None = None

@@ -141,7 +141,8 @@ class Training:
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
+            # The latter comes of what was computed from what did not fit.
+            if not any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory")):
                 raise
             self.program.close()
             raise DeviceMemoryError(
