@@ -139,13 +139,11 @@ def _watched(program: HostProgram) -> Iterator[dict[str, dict[str, float]]]:
     Actor.__call__ = timed("acting", "bringing frames and acting", act)  # type: ignore
     functions.imitate = timed("learning", "starting self-imitation", functions.imitate)
     functions.learn = timed("learning", "starting A2C", functions.learn)
-    program._imitate = timed("learning", "waiting for self-imitation", program._imitate)  # type: ignore
     try:
         yield spent
     finally:
         Actor.__call__ = act  # type: ignore
         functions.imitate, functions.learn = kept
-        spent["learning"]["waiting for self-imitation"] -= spent["learning"]["starting self-imitation"]
 
 
 def _shares(spent: dict[str, float], seconds: float, iterations: int) -> dict[str, float]:
