@@ -38,8 +38,7 @@ class Functions:
         self.places: Progress = jax.tree.unflatten(self._structure, range(len(jax.tree.leaves(shape))))
         """Where each leaf is in the list."""
         self._acting = jax.tree.leaves((self.places.state.learner.params, self.places.state.scales))
-        here = SingleDeviceSharding(device)
-        self.act = jax.jit(jax.vmap(self._act), out_shardings=(here, _within_sight_of_host(device), here, here))
+        self.act = jax.jit(jax.vmap(self._act), out_shardings=_actions_on_host(device))
         self._copy = jax.jit(lambda leaves: [jnp.copy(leaf) for leaf in leaves])
         self.imitate: Any = self.jit(partial(_imitate, agent), (0,))
         axes = (0, seed_axis(agent.spec), 0)
@@ -118,10 +117,14 @@ class Functions:
         return action, action, jax.random.key_data(following), stack
 
 
-def _within_sight_of_host(device: jax.Device) -> SingleDeviceSharding:
-    """Memory of the host that the device writes into by itself: to fetch a few numbers takes three times as long."""
-    kinds = {memory.kind for memory in device.addressable_memories()}
-    return SingleDeviceSharding(device, memory_kind="pinned_host" if "pinned_host" in kinds else None)
+def _actions_on_host(device: jax.Device) -> Any:
+    """Of what `_act` gives, the actions that are for the host in memory of the host that the device writes into by
+    itself: to fetch a few numbers from a GPU's own takes three times as long.
+    """
+    if device.platform == "cpu" or "pinned_host" not in {memory.kind for memory in device.addressable_memories()}:
+        return None
+    here = SingleDeviceSharding(device)
+    return here, here.with_memory_kind("pinned_host"), here, here
 
 
 def may_have_ended(columns: Columns | StackColumns) -> bool:
