@@ -157,7 +157,7 @@ class HostCollector:
         self.faulty = False
         """Whether environments have failed."""
         self.fresh: list[np.ndarray] = []
-        """Where that is the first observation of an episode."""
+        """Where that is the first observation of an episode; kept up where observations are stacks."""
 
     def begin(self, seeds: np.ndarray) -> None:
         """Fresh episodes everywhere; `seeds` [K, N] are for the environments' random numbers."""
@@ -262,8 +262,9 @@ class Collecting:
             arrival = vector.receive()
             self._arrivals[number].append(arrival)
             collector.seen[number] = collector.by_seed(arrival.observation)
-            collector.fresh[number] = collector.by_seed(arrival.terminated | arrival.truncated)
-            self._seen[number].append(collector.seen[number])
+            if collector.spec.stack > 1:
+                collector.fresh[number] = collector.by_seed(arrival.terminated | arrival.truncated)
+                self._seen[number].append(collector.seen[number])
 
     @contextlib.contextmanager
     def faults(self) -> Iterator[None]:
@@ -286,8 +287,9 @@ class Collecting:
         if not all(_finite(array).all() for array in (observation, successor)):
             raise FaultyEnvironmentError("it gave a number that is not finite")
         reward, episode_return, episode_length = self._rewards(ended)
+        first = np.concatenate([seen[0] for seen in self._seen], axis=1)
         return Columns(
-            observation=self._gathered([seen[:-1] for seen in self._seen]),
+            observation=np.concatenate([first[None], observation[:-1]]),
             action=self._gathered(self._actions),
             reward=reward.astype(np.float32),
             terminated=terminated,
