@@ -2,10 +2,10 @@
 
 import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -23,6 +23,8 @@ from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.program import Shapes, name_of
 from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads
 from self_imitation.runs.tally import Progress, Tally
+
+T = TypeVar("T", bound=Rollout)
 
 ACTING = 1
 """Tells the random numbers to act with from those of the environments."""
@@ -61,7 +63,7 @@ class HostProgram:
         self._updates = self.agent.imitation.updates if self.agent.imitation is not None and apart else 0
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
-        self._parts = parts or self._parts_that_pay()
+        self._parts = min(parts or self._parts_that_pay(), config.envs)
         self._threads = [ThreadPoolExecutor(1) for _ in range(threads or self._parts)] if self._overlap else []
         self._policy: Leaves | None = None
         """That the next rollout is to be made with; None: the newest."""
@@ -118,7 +120,7 @@ class HostProgram:
         """Algorithm 1 to the letter."""
         for _ in range(iterations):
             progress, copied = self._imitate(progress, [], self._updates)
-            rollout = self._new_rollout(self.functions.acting(progress))
+            rollout = self._new_rollout(Rollout, self.functions.acting(progress))
             rollout.finish()
             progress = self._learn(progress, rollout.columns(), copied)
         return progress
@@ -127,23 +129,24 @@ class HostProgram:
         """Updates are issued while environments step; and when a rollout ends, the next one begins before it is learnt
         from.
         """
-        steps, rollouts = self.config.rollout, deque[Rollout]()
+        steps, rollouts = self.config.rollout, deque[RolloutByThreads]()
+        begin = partial(self._new_rollout, partial(RolloutByThreads, threads=self._threads))
         try:
             for number in range(iterations):
                 if number == 0:
-                    rollouts.append(self._new_rollout(self._policy or self.functions.policy(progress)))
-                    rollouts[0].go_on()
+                    rollouts.append(begin(self._policy or self.functions.policy(progress)))
+                    rollouts[0].wait_for_a_step()
                 copied = list[Told]()
                 for time in range(1, steps):
-                    rollouts[0].go_on()
+                    rollouts[0].wait_for_a_step()
                     progress, copied = self._imitate(progress, copied, self._updates * time // (steps - 1))
                 progress, copied = self._imitate(progress, copied, self._updates)
                 self._policy = self.functions.policy(progress)
                 if number + 1 < iterations:
-                    rollouts.append(self._new_rollout(self._policy))
+                    rollouts.append(begin(self._policy))
                 rollouts[0].finish()
                 if number + 1 < iterations:
-                    rollouts[1].go_on()
+                    rollouts[1].wait_for_a_step()
                 progress = self._learn(progress, rollouts.popleft().columns(), copied)
         finally:
             for rollout in rollouts:  # only after a fault
@@ -157,13 +160,12 @@ class HostProgram:
             copied = [*copied, told]
         return progress, copied
 
-    def _new_rollout(self, policy: Leaves) -> Rollout:
+    def _new_rollout(self, kind: Callable[..., T], policy: Leaves) -> T:
         """The keys for the one after it are made ready when it is under way: its threads may be waiting for it."""
         actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._stacks)
         step = self._steps_begun
         self._steps_begun += self.config.steps_per_iteration
-        by_threads = partial(RolloutByThreads, threads=self._threads)
-        rollout = (by_threads if self._threads else Rollout)(self._opened, actor, step, self.config.env)
+        rollout = kind(self._opened, actor, step, self.config.env)
         self._keys = self._keys_there()
         return rollout
 

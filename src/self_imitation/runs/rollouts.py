@@ -3,6 +3,7 @@
 import contextlib
 import math
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import zip_longest
@@ -15,8 +16,6 @@ from self_imitation.environments.host.vectors import named
 from self_imitation.host_collection import Collecting, Columns, HostCollector, StackColumns, newest
 from self_imitation.runs.host_functions import Functions, Leaves
 from self_imitation.runs.host_memory import MemoryOnHost
-
-OVER = object()
 
 
 class Actor:
@@ -63,17 +62,10 @@ class Rollout:
         self._parts = [self._collecting.part(number, actor) for number in range(len(collector.parts))]
         """Each pauses where its environments step."""
 
-    def go_on(self) -> bool:
-        """Each part takes what came of its last step, acts, and begins the next one. Whether any did."""
-        with self._faults():
-            return any([next(part, OVER) is not OVER for part in self._parts])  # noqa: C419 (each of them has its turn)
-
     def finish(self) -> None:
-        while self.go_on():
-            pass
-
-    def stop(self) -> None:
-        """Nothing goes on when this returns."""
+        """Make it: where one part has begun to step, the next one acts."""
+        with self._faults():
+            deque(zip_longest(*self._parts), 0)
 
     def columns(self) -> Columns | StackColumns:
         with self._faults():
@@ -115,14 +107,13 @@ class RolloutByThreads(Rollout):
             self._begun[number] = begun
             self._news.notify()
 
-    def go_on(self) -> bool:
+    def wait_for_a_step(self) -> None:
         """Wait until the first thread's parts have begun their next step: of several, until updates fall due; of one
         alone, a good time to give the device work, for nobody acts then.
         """
         self._awaited += 1
         with self._news:
             self._news.wait_for(lambda: max(self._begun) >= self._awaited)
-        return max(self._begun) < math.inf
 
     def finish(self) -> None:
         wait(self._jobs)
@@ -131,6 +122,7 @@ class RolloutByThreads(Rollout):
                 job.result()
 
     def stop(self) -> None:
+        """Nothing goes on when this returns."""
         for job in self._jobs:
             job.cancel()
         wait(self._jobs)
