@@ -112,7 +112,7 @@ def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_ne
 
     functions = program.functions
     monkeypatch.setattr(functions, "act", noted(acted, lambda given: given[0], functions.act))
-    monkeypatch.setattr(functions, "learn", noted(newest, lambda given: functions.acting(given[0]), functions.learn))
+    monkeypatch.setattr(functions, "learn", noted(newest, lambda given: given[0].acting, functions.learn))
     iterations, acts = 4, program.config.rollout * 2
     for iterations_at_once in (1, 3):
         progress = program.advance(progress, iterations_at_once)

@@ -79,7 +79,7 @@ def alone() -> dict[str, float]:
     progress = program.begin()
     program.compile(progress)
     functions, keys = program.functions, program._keys_there()[0]
-    collector, policy = program._opened, functions.policy(progress)
+    collector, policy = program._opened, progress.acting
     stacks, news = program._stacks[0], newest(collector.seen[0], collector.fresh[0])
     found = {
         "to bring the newest frames to the device": _milliseconds(lambda: jax.device_put(news)),

@@ -1,13 +1,14 @@
 """What is compiled for a run whose environments are on the host: to act, to imitate, to learn.
 
-Between calls a run's progress is a plain list of arrays: to take a tree of modules apart and to put one together takes
+Between calls a run's progress is plain lists of arrays: to take a tree of modules apart and to put one together takes
 the host longer than it takes a device to act.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,8 +24,15 @@ from self_imitation.types import Metrics
 
 Told: TypeAlias = dict[str, Array]
 """Metrics of all seeds."""
-Leaves: TypeAlias = list[Array]
-"""Of all seeds' `Progress`, in the order of its tree, with random keys as plain words."""
+
+
+class Leaves(NamedTuple):
+    """Of all seeds' `Progress`, in the order of its tree, with random keys as plain words."""
+
+    acting: list[Array]
+    """What acting needs: it stays, for environments may still be acted in with it when it is learnt from."""
+    rest: list[Array]
+    """Used up by the update that is given it."""
 
 
 class Functions:
@@ -34,69 +42,66 @@ class Functions:
         """`shape`: of one seed's progress."""
         self.agent, self.device, self._shape = agent, device, shape
         self.stacked = agent.spec.stack > 1
-        self._structure = jax.tree.structure(shape)
-        self.places: Progress = jax.tree.unflatten(self._structure, range(len(jax.tree.leaves(shape))))
-        """Where each leaf is in the list."""
-        self._acting = jax.tree.leaves((self.places.state.learner.params, self.places.state.scales))
+        rest = _rest(shape)
+        self.places: Progress = jax.tree.unflatten(jax.tree.structure(rest), range(len(jax.tree.leaves(rest))))
+        """Where each leaf is in the list of the rest."""
         self.act = jax.jit(jax.vmap(self._act), out_shardings=_actions_on_host(device))
-        self._copy = jax.jit(lambda leaves: [jnp.copy(leaf) for leaf in leaves])
-        self.imitate: Any = self.jit(partial(_imitate, agent), (0,))
-        axes = (0, seed_axis(agent.spec), 0)
-        self._learn: Any = self.jit(partial(_learn, agent), axes)
+        self._imitate: Any = self.jit(partial(_imitate, agent), ())
+        self._learn: Any = self.jit(partial(_learn, agent), (seed_axis(agent.spec), 0))
         self._compiled: dict[bool, Any] = {}
         """To learn from rollouts in which an episode may have ended, and from others."""
 
     def flatten(self, progress: Progress) -> Leaves:
         """On the device."""
-        return jax.device_put(key_words(jax.tree.leaves(progress)), self.device)
+        return jax.device_put(_apart(progress), self.device)
 
     def unflatten(self, leaves: Leaves) -> Progress:
-        return jax.tree.unflatten(self._structure, _typed(leaves, jax.tree.leaves(self._shape)))
-
-    def acting(self, leaves: Leaves) -> Leaves:
-        """What acting needs."""
-        return [leaves[place] for place in self._acting]
-
-    def policy(self, leaves: Leaves) -> Leaves:
-        """A copy of it: the leaves themselves are used up by learning."""
-        return self._copy(self.acting(leaves))
+        rest = _together(leaves.rest, _rest(self._shape))
+        acting = _together(leaves.acting, _needed_to_act(self._shape))
+        return eqx.tree_at(_needed_to_act, rest, acting, is_leaf=lambda leaf: leaf is None)
 
     def clear_tally(self, leaves: Leaves) -> Leaves:
         empty = jax.tree.leaves(empty_tally(tuple(self._shape.tally.sums)))
-        cleared = list(leaves)
+        cleared = list(leaves.rest)
         for place, leaf in zip(jax.tree.leaves(self.places.tally), empty, strict=True):
-            cleared[place] = jax.device_put(np.broadcast_to(leaf, leaves[place].shape), self.device)
-        return cleared
+            cleared[place] = jax.device_put(np.broadcast_to(leaf, cleared[place].shape), self.device)
+        return leaves._replace(rest=cleared)
+
+    def imitate(self, progress: Leaves) -> tuple[Leaves, Told]:
+        """One update."""
+        return self._imitate(*progress)
 
     def learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
         """`copied`: what self-imitation did before; with nothing, it follows now."""
         learn = self._compiled.get(may_have_ended(columns), self._learn)
-        return learn(progress, columns, copied)[0]
+        return learn(*progress, columns, copied)[0]
 
     def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns], updates: int) -> None:
         """Ahead of time, for all forms of columns. `updates`: how many `imitate` makes for each call of `learn`."""
         copied = []
         if updates:
-            copied = [jax.eval_shape(self.imitate, progress)[1]] * updates
-            self.imitate = self.imitate.lower(progress).compile()
+            copied = [jax.eval_shape(self._imitate, *progress)[1]] * updates
+            self._imitate = self._imitate.lower(*progress).compile()
         self.compile_learning(progress, forms, copied)
 
     def compile_learning(self, progress: Leaves, forms: Sequence[Columns | StackColumns], copied: list[Any]) -> None:
         for columns in forms:
-            self._compiled[may_have_ended(columns)] = self._learn.lower(progress, columns, copied).compile()
+            self._compiled[may_have_ended(columns)] = self._learn.lower(*progress, columns, copied).compile()
 
     def jit(self, function: Callable, in_axes: tuple) -> Any:
-        """`function` takes and gives a progress, as one of leaves, of all seeds; those given are used up."""
+        """`function` of a progress and of more, which gives a progress and something else; as one of its leaves, of all
+        seeds. `in_axes`: where the seeds are in that which is more.
+        """
 
-        def of_one_seed(leaves: Leaves, *rest: PyTree) -> tuple[Leaves, PyTree]:
-            progress, result = function(self.unflatten(leaves), *rest)
-            return key_words(jax.tree.leaves(progress)), result
+        def of_one_seed(acting: list[Array], rest: list[Array], *more: PyTree) -> tuple[Leaves, PyTree]:
+            progress, result = function(self.unflatten(Leaves(acting, rest)), *more)
+            return _apart(progress), result
 
-        return jax.jit(jax.vmap(of_one_seed, in_axes), donate_argnums=0)
+        return jax.jit(jax.vmap(of_one_seed, (0, 0, *in_axes)), donate_argnums=1)
 
     def _act(
         self,
-        acting: Leaves,
+        acting: list[Array],
         keys: UInt32[Array, "n words"],
         before: Shaped[Array, "n ..."] | None,
         news: Shaped[Array, "n ..."],
@@ -106,9 +111,7 @@ class Functions:
 
         Each environment has its own key, so that its actions do not depend on which others act with it.
         """
-        state = self._shape.state
-        structure = jax.tree.structure((state.learner.params, state.scales))
-        params, scales = jax.tree.unflatten(structure, acting)
+        params, scales = _together(acting, _needed_to_act(self._shape))
         stack = None if before is None else stacked_up(before, news)
         observation = seen_by_network(self.agent.spec, news if stack is None else stack)
         distribution, _ = seeing(self.agent, scales)(params, observation)
@@ -132,8 +135,23 @@ def may_have_ended(columns: Columns | StackColumns) -> bool:
     return not isinstance(columns, StackColumns) or columns.successor is not None
 
 
-def _typed(leaves: list, like: list) -> list:
-    return [jax.random.wrap_key_data(a) if is_key(b) else a for a, b in zip(leaves, like, strict=True)]
+def _needed_to_act(progress: Progress) -> tuple[PyTree, PyTree]:
+    return progress.state.learner.params, progress.state.scales
+
+
+def _rest(progress: Progress) -> Progress:
+    return eqx.tree_at(_needed_to_act, progress, (None, None), is_leaf=lambda leaf: leaf is None)
+
+
+def _apart(progress: Progress) -> Leaves:
+    acting, rest = _needed_to_act(progress), _rest(progress)
+    return Leaves(key_words(jax.tree.leaves(acting)), key_words(jax.tree.leaves(rest)))
+
+
+def _together(leaves: list[Array], like: PyTree) -> PyTree:
+    expected, structure = jax.tree.flatten(like)
+    typed = [jax.random.wrap_key_data(a) if is_key(b) else a for a, b in zip(leaves, expected, strict=True)]
+    return jax.tree.unflatten(structure, typed)
 
 
 def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, Metrics]:

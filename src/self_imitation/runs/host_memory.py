@@ -24,20 +24,19 @@ from self_imitation.types import Metrics
 
 
 class MemoryOnHost:
-    """As `Functions`, each call in pieces: of the list of leaves, those of the memory come last and are the host's."""
+    """As `Functions`, each call in pieces: of the leaves, those of the memory come last and are the host's."""
 
     def __init__(self, agent: Agent, shape: Progress, device: jax.Device):
         assert agent.imitation is not None
         self._on_device = Functions(agent, _without_memory(shape), device)
         self._host, self._device = jax.local_devices(backend="cpu")[0], device
         self._structure = jax.tree.structure(shape.state.memory)
-        self._rest = len(jax.tree.leaves(_without_memory(shape)))
+        self._count = len(jax.tree.leaves(shape.state.memory))
         self._key = self._on_device.places.state.key
         self.stacked, self.act = self._on_device.stacked, self._on_device.act
-        self.acting, self.policy = self._on_device.acting, self._on_device.policy
         config, structure = agent.imitation, self._structure
         self._draw = jax.jit(jax.vmap(partial(_draw, config, structure)))
-        self._update = self._on_device.jit(partial(_update, agent), (0, 0))
+        self._update = self._on_device.jit(partial(_update, agent), (0,))
         self._reprioritise = jax.jit(jax.vmap(partial(_reprioritise, config, structure)), donate_argnums=0)
         remember = jax.vmap(partial(_remember, config, structure), (0, seed_axis(agent.spec)))
         self._to_remember = jax.jit(remember, donate_argnums=0)
@@ -46,34 +45,44 @@ class MemoryOnHost:
 
     def flatten(self, progress: Progress) -> Leaves:
         memory = jax.device_put(jax.tree.leaves(progress.state.memory), self._host)
-        return self._on_device.flatten(_without_memory(progress)) + memory
+        return self._joined(self._on_device.flatten(_without_memory(progress)), memory)
 
     def unflatten(self, leaves: Leaves) -> Progress:
-        progress = self._on_device.unflatten(leaves[: self._rest])
-        memory = jax.tree.unflatten(self._structure, leaves[self._rest :])
-        return eqx.tree_at(lambda p: p.state.memory, progress, memory, is_leaf=lambda leaf: leaf is None)
+        rest, memory = self._split(leaves)
+        progress, found = self._on_device.unflatten(rest), jax.tree.unflatten(self._structure, memory)
+        return eqx.tree_at(lambda p: p.state.memory, progress, found, is_leaf=lambda leaf: leaf is None)
+
+    def _split(self, leaves: Leaves) -> tuple[Leaves, list[Array]]:
+        """What is on the device, and the memory."""
+        return leaves._replace(rest=leaves.rest[: -self._count]), leaves.rest[-self._count :]
+
+    def _joined(self, leaves: Leaves, memory: list[Array]) -> Leaves:
+        return leaves._replace(rest=leaves.rest + memory)
 
     def clear_tally(self, leaves: Leaves) -> Leaves:
-        return self._on_device.clear_tally(leaves[: self._rest]) + leaves[self._rest :]
+        rest, memory = self._split(leaves)
+        return self._joined(self._on_device.clear_tally(rest), memory)
 
     def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns], updates: int) -> None:
         """The pieces of an update by making one, with copies."""
-        _, metrics = self.imitate([jnp.copy(leaf) for leaf in progress])
-        self._on_device.compile_learning(progress[: self._rest], forms, [metrics] * updates)
+        _, metrics = self.imitate(jax.tree.map(jnp.copy, progress))
+        rest, memory = self._split(progress)
+        self._on_device.compile_learning(rest, forms, [metrics] * updates)
         for columns in forms:
-            self._remember[may_have_ended(columns)] = self._to_remember.lower(progress[self._rest :], columns).compile()
+            self._remember[may_have_ended(columns)] = self._to_remember.lower(memory, columns).compile()
 
     def imitate(self, leaves: Leaves) -> tuple[Leaves, Told]:
-        rest, memory = leaves[: self._rest], leaves[self._rest :]
-        drawn = self._draw(memory, np.asarray(rest[self._key]))
-        rest, (advantage, metrics) = self._update(rest, jax.device_put(drawn, self._device))
+        rest, memory = self._split(leaves)
+        drawn = self._draw(memory, np.asarray(rest.rest[self._key]))
+        rest, (advantage, metrics) = self._update(*rest, jax.device_put(drawn, self._device))
         memory = self._reprioritise(memory, drawn.batch, jax.device_put(advantage, self._host))
-        return rest + memory, metrics
+        return self._joined(rest, memory), metrics
 
     def learn(self, leaves: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
-        rest = self._on_device.learn(leaves[: self._rest], columns, copied)
+        rest, memory = self._split(leaves)
         remember = self._remember.get(may_have_ended(columns), self._to_remember)
-        return rest + remember(leaves[self._rest :], jax.device_put(columns, self._host))
+        learnt = self._on_device.learn(rest, columns, copied)
+        return self._joined(learnt, remember(memory, jax.device_put(columns, self._host)))
 
 
 class _Drawn(eqx.Module):
@@ -88,7 +97,7 @@ def _without_memory(progress: Progress) -> Progress:
     return eqx.tree_at(lambda p: p.state.memory, progress, None)
 
 
-def _draw(config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leaves: Leaves, key: Array) -> _Drawn:
+def _draw(config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leaves: list[Array], key: Array) -> _Drawn:
     memory: Memory = jax.tree.unflatten(structure, leaves)
     following, key_draw = jax.random.split(jax.random.wrap_key_data(key))
     batch = episodic_memory.draw(memory, jax.random.split(key_draw, 1)[0], config)
@@ -104,17 +113,20 @@ def _update(agent: Agent, progress: Progress, drawn: _Drawn) -> tuple[Progress, 
 def _reprioritise(
     config: SelfImitationConfig,
     structure: jax.tree_util.PyTreeDef,
-    leaves: Leaves,
+    leaves: list[Array],
     batch: Batch,
     advantage: Float[Array, " batch"],
-) -> Leaves:
+) -> list[Array]:
     memory: Memory = jax.tree.unflatten(structure, leaves)
     return jax.tree.leaves(episodic_memory.reprioritise(memory, batch, advantage, config))
 
 
 def _remember(
-    config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leaves: Leaves, columns: Columns | StackColumns
-) -> Leaves:
+    config: SelfImitationConfig,
+    structure: jax.tree_util.PyTreeDef,
+    leaves: list[Array],
+    columns: Columns | StackColumns,
+) -> list[Array]:
     memory: Memory = jax.tree.unflatten(structure, leaves)
     ends = may_have_ended(columns)
     return jax.tree.leaves(episodic_memory.remember(memory, columns.on_device(), config, ends))

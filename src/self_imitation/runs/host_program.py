@@ -65,7 +65,7 @@ class HostProgram:
         self.functions: Functions | MemoryOnHost = self._compiled()
         self._parts = min(parts or self._parts_that_pay(), config.envs)
         self._threads = [ThreadPoolExecutor(1) for _ in range(threads or self._parts)] if self._overlap else []
-        self._policy: Leaves | None = None
+        self._policy: list[Array] | None = None
         """That the next rollout is to be made with; None: the newest."""
         self._keys: list[Array] | None = None
         """To make it with; None: not made ready yet."""
@@ -103,8 +103,7 @@ class HostProgram:
 
     def compile(self, progress: Leaves) -> None:
         collector, spec = self._opened, self.agent.spec
-        acting, keys = self.functions.policy(progress), self._keys_there()
-        actor = Actor(self.functions, collector, acting, keys, self._empty_stacks())
+        actor = Actor(self.functions, collector, progress.acting, self._keys_there(), self._empty_stacks())
         for part, seen in enumerate(collector.seen):
             actor(part, 0, seen)
         steps = self.config.rollout, collector.seeds, self.config.envs
@@ -120,7 +119,7 @@ class HostProgram:
         """Algorithm 1 to the letter."""
         for _ in range(iterations):
             progress, copied = self._imitate(progress, [], self._updates)
-            rollout = self._new_rollout(Rollout, self.functions.acting(progress))
+            rollout = self._new_rollout(Rollout, progress.acting)
             rollout.finish()
             progress = self._learn(progress, rollout.columns(), copied)
         return progress
@@ -134,20 +133,21 @@ class HostProgram:
         try:
             for number in range(iterations):
                 if number == 0:
-                    rollouts.append(begin(self._policy or self.functions.policy(progress)))
+                    rollouts.append(begin(self._policy or progress.acting))
                     rollouts[0].wait_for_a_step()
                 copied = list[Told]()
                 for time in range(1, steps):
                     rollouts[0].wait_for_a_step()
                     progress, copied = self._imitate(progress, copied, self._updates * time // (steps - 1))
                 progress, copied = self._imitate(progress, copied, self._updates)
-                self._policy = self.functions.policy(progress)
+                self._policy = progress.acting
                 if number + 1 < iterations:
                     rollouts.append(begin(self._policy))
                 rollouts[0].finish()
                 if number + 1 < iterations:
                     rollouts[1].wait_for_a_step()
                 progress = self._learn(progress, rollouts.popleft().columns(), copied)
+                self._keys = self._keys or self._keys_there()  # not when threads wait for the rollout
         finally:
             for rollout in rollouts:  # only after a fault
                 rollout.stop()
@@ -160,14 +160,11 @@ class HostProgram:
             copied = [*copied, told]
         return progress, copied
 
-    def _new_rollout(self, kind: Callable[..., T], policy: Leaves) -> T:
-        """The keys for the one after it are made ready when it is under way: its threads may be waiting for it."""
+    def _new_rollout(self, kind: Callable[..., T], policy: list[Array]) -> T:
         actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._stacks)
-        step = self._steps_begun
+        self._keys, step = None, self._steps_begun
         self._steps_begun += self.config.steps_per_iteration
-        rollout = kind(self._opened, actor, step, self.config.env)
-        self._keys = self._keys_there()
-        return rollout
+        return kind(self._opened, actor, step, self.config.env)
 
     def _learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
         for seed, latest in enumerate(self.latest):

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from self_imitation.environments.host.vectors import named
 from self_imitation.host_collection import Collecting, Columns, HostCollector, StackColumns, newest
-from self_imitation.runs.host_functions import Functions, Leaves
+from self_imitation.runs.host_functions import Functions
 from self_imitation.runs.host_memory import MemoryOnHost
 
 
@@ -28,7 +28,7 @@ class Actor:
         self,
         functions: Functions | MemoryOnHost,
         collector: HostCollector,
-        policy: Leaves,
+        policy: list[Array],
         keys: list[Array],
         stacks: list[Any],
     ):
