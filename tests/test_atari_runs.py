@@ -258,21 +258,25 @@ def test_the_memory_for_frames_is_no_larger_than_its_frames():
 def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypatch, tmp_path):
     from self_imitation.benchmarks import atari
 
-    monkeypatch.setattr(atari, "SECONDS", 0.2)
+    monkeypatch.setattr(atari, "SECONDS", 0.1)
+    monkeypatch.setattr(atari, "ROUNDS", 3)
     monkeypatch.setattr(atari, "config", lambda seeds: config_of(seeds, rollout=2))
     file = tmp_path / "figures.json"
     assert main(["bench", "atari", "--json", str(file)]) == 0
     said = capsys.readouterr().out
     for words in (
-        "16 emulators alone",
+        " emulators alone ",
         "1 run  in training",
+        "% of the emulators alone, by turns;",
+        "in 3 rounds",
         "waiting for emulators",
         "eight runs at once are left out",
     ):
         assert words in said
     figures = json.loads(file.read_text())["atari"]
-    assert figures["runs_1"]["steps_per_second"] > 0
-    assert figures["runs_1"]["emulators"] > 0
+    for rates in (figures["runs_1"]["emulators"], figures["runs_1"]["training"]):
+        assert len(rates) == 3
+        assert min(rates) > 0
     assert set(figures["alone"]) >= {"one update of self-imitation", "A2C and remembering"}
 
 

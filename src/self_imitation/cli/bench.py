@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -143,17 +144,16 @@ def _atari() -> dict[str, Any] | None:
     results: dict[str, Any] = {}
     on_gpu = jax.default_backend() != "cpu"
     for seeds in (1, 8) if on_gpu else (1,):
-        copies = 16 * seeds
-        before, trained, after = atari.emulators_alone(copies), atari.training(seeds), atari.emulators_alone(copies)
-        emulators = (before + after) / 2
-        results[f"runs_{seeds}"] = {"emulators": emulators, "emulators_before_and_after": [before, after], **trained}
-        rate, iteration = trained["steps_per_second"], trained["iteration_ms"]
-        print(f"  {copies:3d} emulators alone {emulators:8,.0f} steps/s ({before:,.0f} before, {after:,.0f} after)")
+        measured = results[f"runs_{seeds}"] = atari.measure(seeds)
+        alone, training = measured["emulators"], measured["training"]
+        shares = [ours / theirs for ours, theirs in zip(training, alone, strict=True)]
         runs = "1 run " if seeds == 1 else f"{seeds} runs"
-        print(f"  {runs} in training {rate:8,.0f} steps/s, {rate / emulators:.0%} of that")
-        print(f"  of an iteration's {iteration:.2f} ms")
-        for thread, milliseconds in trained["host_ms"].items():
-            print(f"   a thread that is {thread} spends")
+        print(f"  {measured['copies']:3d} emulators alone {_rate(alone)}")
+        print(f"  {runs} in training {_rate(training)}")
+        low, usual, high = min(shares), statistics.median(shares), max(shares)
+        print(f"  {usual:.0%} of the emulators alone, by turns; {low:.0%} to {high:.0%} in {len(shares)} rounds")
+        for thread, milliseconds in measured["host_ms"].items():
+            print(f"   of an iteration's {sum(milliseconds.values()):.2f} ms, a thread that is {thread} spends")
             _table(milliseconds)
     if not on_gpu:
         print("  eight runs at once are left out: that takes a GPU")
@@ -161,6 +161,10 @@ def _atari() -> dict[str, Any] | None:
     print("  by itself, the device idle before it, takes")
     _table(results["alone"])
     return results
+
+
+def _rate(rounds: Sequence[float]) -> str:
+    return f"{statistics.median(rounds):8,.0f} steps/s ({min(rounds):,.0f} to {max(rounds):,.0f})"
 
 
 def _table(milliseconds: dict[str, float]) -> None:
