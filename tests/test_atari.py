@@ -9,11 +9,12 @@ from ale_py import roms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from self_imitation.columns import newest, seed_axis, stacked_up
 from self_imitation.config import resolve
 from self_imitation.environments import atari_scores, catalogue
 from self_imitation.environments.host import engines, players
 from self_imitation.errors import UsageError
-from self_imitation.host_collection import HostCollector, Part, newest, seed_axis, stacked_up
+from self_imitation.host_collection import HostCollector, Part
 from self_imitation.validation import validate
 
 

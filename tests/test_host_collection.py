@@ -12,12 +12,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from host_probes import ACTIONS, FAULT_STEP, SIGHTS, sight
 
 from self_imitation import collection
+from self_imitation.columns import shapes
 from self_imitation.config import override, resolve
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import EnvPoolVector, HostVector
 from self_imitation.environments.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import FaultyEnvironmentError
-from self_imitation.host_collection import HostCollector, Part, shapes
+from self_imitation.host_collection import HostCollector, Part
 
 FIELDS = ("observation", "action", "reward", "terminated", "truncated", "successor", "episode_return", "episode_length")
 MODES = list(AutoresetMode)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer, PyTree
 
-from self_imitation import collection, host_collection, optimisation
+from self_imitation import collection, columns, optimisation
 from self_imitation import memory as episodic_memory
 from self_imitation.algorithm import Agent, Improvement, State
 from self_imitation.config import TrainConfig, agent_parts
@@ -96,8 +96,8 @@ def _room(agent: Agent) -> int:
 def rollout_shape(agent: Agent, params: Params, acting: PyTree) -> Rollout:
     """Shapes and types of the agent's rollouts, without acting."""
     if agent.environment is None:
-        columns = host_collection.shapes(agent.spec, (agent.rollout, agent.environments))
-        return jax.eval_shape(type(columns).on_device, columns)
+        of_host = columns.shapes(agent.spec, (agent.rollout, agent.environments))
+        return jax.eval_shape(type(of_host).on_device, of_host)
     environment = agent.environment
     _, rollout = jax.eval_shape(
         lambda params, acting: collection.collect_on_device(

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from self_imitation import devices
+from self_imitation.columns import newest, shapes
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import atari, engines
-from self_imitation.host_collection import newest, shapes
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.rollouts import Actor
 from self_imitation.validation import validate

@@ -8,11 +8,12 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm import Agent
+from self_imitation.columns import seen_by_network
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines, players
 from self_imitation.environments.host.vectors import named, told
 from self_imitation.errors import UsageError
-from self_imitation.host_collection import HostCollector, Part, seen_by_network
+from self_imitation.host_collection import HostCollector, Part
 from self_imitation.runs.evaluation import Episode, Policies, act
 
 COPIES = 16

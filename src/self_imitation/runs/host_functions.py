@@ -16,8 +16,8 @@ from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array, PyTree, Shaped, UInt32
 
 from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
+from self_imitation.columns import Columns, StackColumns, seed_axis, seen_by_network, stacked_up
 from self_imitation.distributions import sample_each
-from self_imitation.host_collection import Columns, StackColumns, seed_axis, seen_by_network, stacked_up
 from self_imitation.runs.arrays import is_key, key_words
 from self_imitation.runs.tally import Progress, count, empty_tally
 from self_imitation.types import Metrics

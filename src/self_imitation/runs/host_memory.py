@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, UInt32
 
 from self_imitation import memory as episodic_memory
 from self_imitation.algorithm import Agent, imitate_batch
+from self_imitation.columns import Columns, StackColumns, seed_axis
 from self_imitation.config import SelfImitationConfig
-from self_imitation.host_collection import Columns, StackColumns, seed_axis
 from self_imitation.memory import Batch, Memory
 from self_imitation.runs.host_functions import Functions, Leaves, Told, may_have_ended
 from self_imitation.runs.tally import Progress

@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Array
 
 from self_imitation import agents, devices
+from self_imitation.columns import Columns, StackColumns, shapes
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
-from self_imitation.host_collection import Columns, HostCollector, Part, StackColumns, shapes
+from self_imitation.host_collection import HostCollector, Part
 from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves, Told
 from self_imitation.runs.host_memory import MemoryOnHost

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
+from self_imitation.columns import Columns, StackColumns, newest
 from self_imitation.environments.host.vectors import named
-from self_imitation.host_collection import Collecting, Columns, HostCollector, StackColumns, newest
+from self_imitation.host_collection import Collecting, HostCollector
 from self_imitation.runs.host_functions import Functions
 from self_imitation.runs.host_memory import MemoryOnHost
 
