@@ -133,8 +133,8 @@ class SelfImitationConfig:
     """Where the memory lives: with the networks, or in the host's own memory, for GPUs that have little (slower).
     Frames take 0.7 GB for 100 000 steps, and as much again for unfinished episodes."""
     room: int | None = None
-    """Latest steps kept of each unfinished episode. None: the environment's time limit; where there is none, the
-    capacity divided by the number of environments."""
+    """Latest steps kept of each unfinished episode. None: the environment's time limit; where there is none, or where
+    frames would take too much room, the capacity divided by the number of environments."""
     start_after: int = 100
     """No update until the memory holds more than this many steps (authors' code)."""
     priority_exponent: float = 0.6

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+MOST = 20
+"""Names that one line can hold."""
+
 
 class UsageError(ValueError):
     """Bad input, told in one line. The command line prints it and exits with status 2."""
@@ -21,11 +24,14 @@ def bad_value(field: str, value: object, allowed: str) -> UsageError:
 
 
 def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
-    """Names the nearest known name, since most unknown names are misspelt ones."""
+    """Names the nearest known name, since most unknown names are misspelt ones; and all, or of many some more."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(name, names, n=5, cutoff=0.0)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return UsageError(f"{field}: {name!r} is unknown; {hint}Known: {', '.join(names)}")
+    all_or_some = f"Known: {', '.join(names)}"
+    if len(names) > MOST:
+        all_or_some = f"Of {len(names)} known, the nearest are {', '.join(nearest)}"
+    return UsageError(f"{field}: {name!r} is unknown; {hint}{all_or_some}")
 
 
 class FaultyEnvironmentError(RuntimeError):

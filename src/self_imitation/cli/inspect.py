@@ -69,8 +69,9 @@ def evaluate(arguments: Sequence[str]) -> int:
         print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
     low, high = result.interval
     how = "greedy" if given.greedy else "sampled"
+    episodes = "episode" if given.episodes == 1 else "episodes"
     interval = f", 95 % interval over seeds {low:.3f} to {high:.3f}" if len(result.seeds) > 1 else ""
-    print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} episodes a seed)")
+    print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} {episodes} a seed)")
     if run.config.env.startswith("atari:"):
         print(_beside_a_human(run.config.env.removeprefix("atari:"), result.mean))
     if given.json:

@@ -15,5 +15,5 @@ def table() -> dict[str, dict[str, float]]:
 
 def human_normalised(game: str, score: float) -> float | None:
     """0 for a random player, 1 for a human one; None for a game that is not in the table."""
-    known = {name.lower(): scores for name, scores in table().items()}.get(game.lower())
+    known = table().get(game)
     return None if known is None else (score - known["random"]) / (known["human"] - known["random"])
