@@ -188,11 +188,13 @@ class Collecting:
         terminated, truncated = self._arrived("terminated"), self._arrived("truncated")
         ended = terminated | truncated
         reward, *so_far = self._rewards(ended)
+        parts = zip(self._collector.parts, self._seen, strict=True)
+        last = [newest(seen[-1], ended[-1][:, part.columns]) for part, seen in parts]
         frames = [[arrival._replace(successor=arrival.successor[:, -1]) for arrival in part] for part in self._arrivals]
         return StackColumns(
             stack=[seen[:-1] for seen in self._seen],
             action=self._actions,
-            last=newest(np.concatenate([seen[-1] for seen in self._seen], axis=1), ended[-1]),
+            last=np.concatenate(last, axis=1),
             numbers=np.stack([reward, terminated, truncated, *so_far]).astype(np.float32),
             successor=self._arrived("successor", frames) if ended.any() else None,
         )
