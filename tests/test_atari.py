@@ -9,12 +9,14 @@ from ale_py import roms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import self_imitation
 from self_imitation.columns import newest, seed_axis, stacked_up
 from self_imitation.config import resolve
 from self_imitation.environments import atari_scores, catalogue
-from self_imitation.environments.host import engines, players
+from self_imitation.environments.host import atari, engines, players
 from self_imitation.errors import UsageError
 from self_imitation.host_collection import HostCollector, Part
+from self_imitation.runs import run as runs
 from self_imitation.validation import validate
 
 
@@ -170,8 +172,35 @@ def test_games_go_by_the_papers_names_in_any_spelling():
     assert catalogue.find("atari:montezuma_revenge") == catalogue.find("atari:MontezumaRevenge")
     with pytest.raises(UsageError, match=r"'atari:Montezuma' is unknown; did you mean 'atari:Montezum") as told:
         catalogue.find("atari:Montezuma")
-    assert "Of 1" in str(told.value)
+    assert "Of 10" in str(told.value)
+    with pytest.raises(UsageError, match="env: 'Pong' is unknown; did you mean 'atari:Pong'"):
+        catalogue.find("Pong")
+    with pytest.raises(UsageError, match="env: 'atari:MazeCraze' is a game for several players"):
+        catalogue.find("atari:MazeCraze")
     assert str(told.value).count("atari:") <= 7
+
+
+def test_every_game_can_be_played():
+    for rom in catalogue.atari_games().values():
+        assert atari.describe(rom).spec.stack == 4
+
+
+def test_without_emulators_a_run_can_be_read_but_not_trained(monkeypatch):
+    monkeypatch.setattr(catalogue, "atari_games", dict)
+    monkeypatch.setattr(engines, "_installed", lambda package: False)
+    config = resolve("atari:Pong", "authors")
+    assert config.env == "atari:Pong"
+    with pytest.raises(UsageError, match=r"^env: Atari games need a package: pip install 'self-imitation\[atari\]'$"):
+        engines.settle(config)
+
+
+def test_from_python_games_are_trained_for_as_long_as_from_the_command_line(monkeypatch):
+    begun = []
+    monkeypatch.setattr(runs, "start", lambda config, listener: (begun.append(config), True))
+    self_imitation.train("atari:Pong")
+    assert (begun[0].steps, begun[0].seeds) == (50_000_000, 1)
+    self_imitation.train("atari:Pong", steps=80, seeds=2)
+    assert (begun[1].steps, begun[1].seeds) == (80, 2)
 
 
 def test_scores_are_normalised_by_a_human_and_a_random_player():

@@ -178,8 +178,11 @@ class Told(Silent):
 
 def test_who_waits_long_is_told_how_long(tmp_path, monkeypatch):
     told = Told()
-    monkeypatch.setattr(training, "SLOW", 0.0)
-    start(config_of(steps=60, out=str(tmp_path / "run")), told)
+    monkeypatch.setattr(training, "SOON", 1e-9)
+    start(config_of(steps=60, out=str(tmp_path / "short")), told)
+    assert not any("to the end" in text for text in told.messages)
+    monkeypatch.setattr(training, "LONG", 0.0)
+    start(config_of(steps=60, out=str(tmp_path / "long")), told)
     assert any("steps/s here: about" in text and text.endswith("to the end") for text in told.messages)
     assert training._in_words(119.6) == "120 seconds"
     assert training._in_words(150.0) == "2 minutes"

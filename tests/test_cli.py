@@ -201,6 +201,7 @@ def test_resume_sets_a_new_total(capsys, tmp_path):
     status, out, _ = told(capsys, "resume", path)
     assert status == 0
     assert "from step 800 to 800 steps" in out
+    assert "The run has made all of its steps; --steps gives it more." in out
 
 
 def test_evaluate_all_seeds(capsys, run, tmp_path):

@@ -262,7 +262,10 @@ def test_ppo_learns_to_balance(tmp_path):
 
 def test_evaluation_plays_just_as_many_episodes_as_asked_and_repeats_with_its_key(pole):
     for episodes in (1, 16, 100):
-        result = pole.evaluate(episodes)
+        heard = []
+        result = pole.evaluate(episodes, listener=lambda *how_many, heard=heard: heard.append(how_many))
+        assert heard == sorted(heard)
+        assert heard[-1] == (2 * episodes, 2 * episodes)
         assert result.returns.shape == result.lengths.shape == (2, episodes)
         np.testing.assert_array_equal(result.returns, result.lengths)
         assert (result.lengths > 5).all(), "whole ones"

@@ -156,8 +156,8 @@ class TrainConfig:
     """A run: what is trained, on what, for how long, and every hyperparameter."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ENV]")] = "key-door-treasure"
-    """The environment: a name that `sil list` shows, or gym: and any Gymnasium id, as in gym:CartPole-v1 or
-    gym:my_package:MyEnv-v0."""
+    """The environment: a name that `sil list` shows, atari: and a game, as in atari:Pong, or gym: and any Gymnasium id,
+    as in gym:CartPole-v1 or gym:my_package:MyEnv-v0."""
     agent: str = "a2c+sil"
     """What the agent is made of: a2c or ppo, then +sil, +exp or both."""
     preset: Preset = "authors"
@@ -180,8 +180,8 @@ class TrainConfig:
     """What is learnt from: the rewards, or their signs (paper, Atari); returns are reported as they are either way."""
     engine: Engine = "auto"
     """What runs an environment on the host: envpool (fast, an extra), gymnasium, processes (Gymnasium, one process for
-    each environment: for slow ones) or ale (for atari: games, and for them alone). auto: envpool for mujoco: tasks if
-    it is installed, else gymnasium."""
+    each environment: for slow ones) or ale (for atari: games, and for them alone). auto: ale for these, envpool for
+    mujoco: tasks if it is installed, else gymnasium."""
     lanes: int | None = None
     """Processes among which the seeds are shared out, where the environment is on the host and the networks on the CPU.
     None: one for each core. 1: all in the one process, for a debugger."""

@@ -148,6 +148,8 @@ def refuse_unread(config: TrainConfig, defaults: TrainConfig) -> None:
         part = name.partition(".")[0]
         if part in PARTS and part not in parts and value != before[name]:
             raise bad_value(name, value, f"agent {config.agent!r} has no part {part!r} that would read it")
+    if config.env.startswith("atari:") and config.normalise.observations:
+        raise bad_value("normalise.observations", True, "pixels have a scale of their own; allowed for games: False")
     decay = config.optimiser.decay
     if config.optimiser.kind == "adam" and decay != defaults.optimiser.decay:
         raise bad_value("optimiser.decay", decay, "Adam does not read it; allowed: with optimiser.kind = rmsprop")

@@ -59,20 +59,18 @@ def measure(seeds: int) -> dict[str, Any]:
     iteration by what the host did in them: each thread that acts, and the one that learns.
     """
     settings = config(seeds)
-    program = HostProgram(settings)
-    progress = program.begin()
-    program.compile(progress)
-    progress, _ = _advance(program, progress)
     copies, alone, training = seeds * settings.envs, list[float](), list[float]()
-    with emulators(copies) as rate:
+    with contextlib.closing(HostProgram(settings)) as program, emulators(copies) as rate:
+        progress = program.begin()
+        program.compile(progress)
+        progress, _ = _advance(program, progress)
         for _ in range(ROUNDS):
             alone.append(rate())
             progress, (seconds, iterations) = _advance(program, progress)
             training.append(iterations * settings.steps_per_iteration * seeds / seconds)
-    with _watched(program) as spent:
-        progress, watched = _advance(program, progress)
-    threads = {"acting": len(program._opened.parts), "learning": 1}
-    program.close()
+        with _watched(program) as spent:
+            progress, watched = _advance(program, progress)
+        threads = {"acting": len(program._opened.parts), "learning": 1}
     return {
         "copies": copies,
         "emulators": alone,
@@ -86,9 +84,12 @@ def measure(seeds: int) -> dict[str, Any]:
 
 def alone() -> dict[str, float]:
     """Milliseconds of each thing that one run asks of the device, by itself."""
-    settings = config(1)
-    program = HostProgram(settings)
-    progress = program.begin()
+    with contextlib.closing(HostProgram(config(1))) as program:
+        return _alone(program)
+
+
+def _alone(program: HostProgram) -> dict[str, float]:
+    settings, progress = program.config, program.begin()
     program.compile(progress)
     functions, keys = program.functions, program._keys_there()[0]
     collector, policy = program._opened, progress.acting
@@ -114,7 +115,6 @@ def alone() -> dict[str, float]:
         return state[0]
 
     found["A2C and remembering"] = _milliseconds(learn)
-    program.close()
     return found
 
 

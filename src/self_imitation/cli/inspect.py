@@ -1,6 +1,8 @@
 """`sil evaluate`, `sil play`, `sil plot` and `sil list`: looking at what is there."""
 
 import json
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,9 @@ from self_imitation.runs import directory, files
 
 if TYPE_CHECKING:
     from self_imitation.runs.run import Evaluation, Run
+
+PATIENCE = 10.0
+"""Seconds after which who waits hears something."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     if given.json:
         files.require_writable(Path(given.json), "json")
     run = _load(given.run)
-    result = run.evaluate(given.episodes, given.greedy, given.key)
+    result = run.evaluate(given.episodes, given.greedy, given.key, _Patience())
     for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
         print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
     low, high = result.interval
@@ -147,12 +152,25 @@ def list_names(arguments: Sequence[str]) -> int:
     print("Environments")
     for entry in catalogue.ENTRIES.values():
         print(f"  {entry.name:{width}}  {entry.summary}")
-    print(f"  {'atari:GAME':{width}}  an Atari game by its name in the paper, as in atari:MontezumaRevenge")
+    games = len(catalogue.atari_games()) or "any"
+    print(f"  {'atari:GAME':{width}}  an Atari game by its name in the paper, as in atari:MontezumaRevenge ({games})")
     print(f"  {'gym:ID':{width}}  any Gymnasium environment by its id, also one of yours: gym:my_package:MyEnv-v0")
     print("Agents")
     for name, summary in AGENTS.items():
         print(f"  {name:{width}}  {summary}")
     return 0
+
+
+class _Patience:
+    """Tells who waits, every so often, how far an evaluation has come."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, ended: int, of: int) -> None:
+        if time.monotonic() - self._told >= PATIENCE:
+            self._told = time.monotonic()
+            print(f"{ended:,} of {of:,} episodes have ended", file=sys.stderr)
 
 
 def _beside_a_human(game: str, score: float) -> str:
@@ -162,8 +180,9 @@ def _beside_a_human(game: str, score: float) -> str:
     if share is None:
         return f"{game} is not among the paper's 49 games: no human score is known"
     known = atari_scores.table()[game]
-    paper = f"scores in the paper, after 50 M steps: A2C {known['a2c']:,.0f}, A2C+SIL {known['a2c_sil']:,.0f}"
-    return f"{share:.1%} of a human player's score, counted from a random one's; {paper}"
+    paper = f"A2C {known['a2c']:,.4g}, A2C+SIL {known['a2c_sil']:,.4g} (bias correction 0.4)"
+    human = f"{share:.1%} of a human player's score, counted from a random one's"
+    return f"{human}; the paper's table of 49 games, after 50 M steps: {paper}"
 
 
 def _load(path: str) -> "Run":

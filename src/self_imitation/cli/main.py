@@ -10,7 +10,7 @@ from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, Non
 
 COMMANDS = {
     "train": ("train:train", "train an agent; with nothing given, A2C+SIL on Key-Door-Treasure with 4 seeds"),
-    "resume": ("train:resume", "go on with a run as if nothing had happened"),
+    "resume": ("train:resume", "go on with a run where it stopped"),
     "evaluate": ("inspect:evaluate", "play fresh episodes with every seed's policy and tell how well it did"),
     "play": ("inspect:play", "watch an episode: a video or an animated GIF, and text in the terminal"),
     "plot": ("inspect:plot", "draw learning curves of one or more runs"),

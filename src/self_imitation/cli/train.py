@@ -63,7 +63,7 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def resume(arguments: Sequence[str]) -> int:
-    """Go on with a run as if nothing had happened."""
+    """Go on with a run where it stopped."""
     given = parse(ResumeArguments, "resume", arguments, summary=resume.__doc__ or "")
     devices.prepare(directory.open_run(given.run).config())
     from self_imitation.runs import run as runs

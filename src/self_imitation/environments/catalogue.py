@@ -1,6 +1,6 @@
 """The environments by name, with the settings that each one brings. No JAX is imported here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -126,6 +126,7 @@ _ATARI_BASES: Mapping[str, Mapping[str, object]] = {
         "ppo.epochs": 4,
         "ppo.minibatches": 4,
         "ppo.clip": 0.1,
+        "ppo.value_clip": 0.1,
         "ppo.entropy_weight": 0.01,
         "optimiser.learning_rate": 2.5e-4,
         "optimiser.schedule": "linear",
@@ -168,27 +169,39 @@ def find(name: str) -> Entry:
         return Entry(name, "any Gymnasium environment", _ANY, {}, _ANY_PRESETS, host_id)
     if prefix == "atari" and host_id:
         return _atari_entry(host_id)
-    raise unknown_name("env", str(name), [*ENTRIES, "atari:GAME", "gym:ID"])
+    games = [f"atari:{game}" for game in _spelt(str(name), atari_games())]
+    raise unknown_name("env", str(name), [*ENTRIES, *(games or ["atari:GAME"]), "gym:ID"])
+
+
+FOR_SEVERAL_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
 
 
 @cache
 def atari_games() -> dict[str, str]:
-    """All that ale-py ships: the game's name as in the paper, and that of its file."""
+    """All that ale-py ships for one player: the game's name as in the paper, and that of its file. None without it."""
     try:
         from ale_py import roms
     except ImportError:
-        raise UsageError("env: Atari games need a package: pip install 'self-imitation[atari]'") from None
-    return {"".join(word.capitalize() for word in rom.split("_")): rom for rom in sorted(roms.get_all_rom_ids())}
+        return {}
+    names = {"".join(word.capitalize() for word in rom.split("_")): rom for rom in sorted(roms.get_all_rom_ids())}
+    return {name: rom for name, rom in names.items() if rom not in FOR_SEVERAL_PLAYERS}
 
 
 def _atari_entry(game: str) -> Entry:
     """By any spelling: MontezumaRevenge, montezuma_revenge."""
-    games = atari_games()
-    name = next((name for name in games if _letters(name) == _letters(game)), None)
+    games = atari_games() or {game: game}  # an old run can be looked at without emulators
+    name = next(iter(_spelt(game, games)), None)
+    if _spelt(game, FOR_SEVERAL_PLAYERS):
+        raise UsageError(f"env: 'atari:{game}' is a game for several players: its emulator has none for one")
     if name is None:
         raise unknown_name("env", f"atari:{game}", [f"atari:{name}" for name in games])
     rom = games[name]
     return Entry(f"atari:{name}", "an Atari 2600 game", _ATARI, _ATARI_BASES, _TIME_LIMITS, host_id=rom)
+
+
+def _spelt(name: str, names: Iterable[str]) -> list[str]:
+    """Those of the names that this one is another spelling of."""
+    return [known for known in names if _letters(known) == _letters(name)]
 
 
 def _letters(name: str) -> str:

@@ -4,6 +4,7 @@ The paper trains for 50 M steps; here as far as tells the agents apart.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -93,7 +94,7 @@ def _line(run: Run) -> Line:
         float(final.mean()),
         *statistics.mean_interval(final),
         ", ".join(f"{score:,.4g}" for score in final),
-        float(np.nanmax([row["return_best"] for row in rows])),
+        float(np.fmax.reduce([row["return_best"] for row in rows])),
         PAPER[game][run.config.agent],
         campaign.usual_rate(run),
         rows[-1]["seconds"] / 3600,
@@ -108,6 +109,8 @@ def table(lines: list[Line]) -> str:
     ]
     for line in lines:
         final = f"{line.final_mean:,.4g} ({line.final_low:,.4g} to {line.final_high:,.4g})"
+        if math.isnan(line.final_mean):
+            final = "a seed has ended no game yet"
         rows.append(
             f"| {line.game} | {line.agent} | {line.steps:,} | {final} | {line.each} | {line.best:,.0f} "
             f"| {line.paper:,.4g} |"

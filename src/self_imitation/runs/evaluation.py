@@ -1,7 +1,8 @@
 """How well policies do, in fresh episodes, acting as they do in training (sampled) or greedily."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -20,6 +21,8 @@ from self_imitation.types import ActorCritic, Distribution, Params, Rollout
 if TYPE_CHECKING:
     from self_imitation.environments.host.spaces import Spaces
 
+Listener: TypeAlias = Callable[[int, int], None]
+"""Of how many episodes have ended, and how many there are."""
 MAZE_SPEED = 25 / 3
 """Steps of a maze to be shown in a second; other environments say how fast they are."""
 
@@ -76,13 +79,13 @@ def act(
 
 
 def returns_of_seeds(
-    config: TrainConfig, agent: Agent, policies: Policies, episodes: int, greedy: bool, key: int
+    config: TrainConfig, agent: Agent, policies: Policies, episodes: int, greedy: bool, key: int, listener: Listener
 ) -> tuple[np.ndarray, np.ndarray]:
-    """[seeds, episodes] of returns and of lengths."""
+    """[seeds, episodes] of returns and of lengths. `listener`: hears now and then how many have ended, on the host."""
     if agent.environment is None:
         from self_imitation.runs import host_evaluation
 
-        return host_evaluation.returns_of_seeds(config, agent, policies, episodes, greedy, key)
+        return host_evaluation.returns_of_seeds(config, agent, policies, episodes, greedy, key, listener)
     keys = jax.random.split(jax.random.key(key), config.seeds)
     returns, lengths = jax.jit(jax.vmap(partial(_episode_returns, agent, episodes, greedy)))(policies, keys)
     return np.asarray(returns), np.asarray(lengths)

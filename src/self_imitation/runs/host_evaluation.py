@@ -14,7 +14,7 @@ from self_imitation.environments.host import engines, players
 from self_imitation.environments.host.vectors import named, told
 from self_imitation.errors import UsageError
 from self_imitation.host_collection import HostCollector, Part
-from self_imitation.runs.evaluation import Episode, Policies, act
+from self_imitation.runs.evaluation import Episode, Listener, Policies, act
 
 COPIES = 16
 """Environments in which one seed's episodes are played, each its share of them, however long they take."""
@@ -29,7 +29,7 @@ MOST_FRAMES = 3000
 
 
 def returns_of_seeds(
-    config: TrainConfig, agent: Agent, policies: Policies, episodes: int, greedy: bool, key: int
+    config: TrainConfig, agent: Agent, policies: Policies, episodes: int, greedy: bool, key: int, listener: Listener
 ) -> tuple[np.ndarray, np.ndarray]:
     """Each copy of the environment plays a share of the episodes that is fixed beforehand: to take those that end first
     would favour short ones.
@@ -58,6 +58,7 @@ def returns_of_seeds(
                     returns[seed, copy, played[seed, copy]] = rollout.episode_return[time, seed, copy]
                     lengths[seed, copy, played[seed, copy]] = rollout.episode_length[time, seed, copy]
                     played[seed, copy] += 1
+            listener(int(played.sum()), seeds * episodes)
     finally:
         collector.close()
     counted = np.arange(shares.max()) < shares[:, None]

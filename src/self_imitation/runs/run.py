@@ -36,18 +36,20 @@ def train(
     agent: str = "a2c+sil",
     *,
     preset: Preset = "authors",
-    steps: int = 1_000_000,
-    seeds: int = 4,
+    steps: int | None = None,
+    seeds: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
     listener: Listener | None = None,
 ) -> "Run":
-    """Train an agent and return its run. `settings` holds any other setting by its dotted name, as on the command
-    line: `{"sil.updates": 8, "network.hidden": (64,)}`.
+    """Train an agent and return its run, with the environment's number of steps and seeds where none is given.
+    `settings` holds any other setting by its dotted name, as on the command line:
+    `{"sil.updates": 8, "network.hidden": (64,)}`.
     """
     named = {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed, "out": None if out is None else str(out)}
-    for name in ("env", "preset", *named):
+    named = {name: value for name, value in named.items() if value is not None}
+    for name in ("env", "preset", "agent", "steps", "seeds", "seed", "out"):
         if name in (settings or {}):
             raise bad_value("settings", name, f"it is an argument of its own: train({name}=...)")
     defaults = configuration.resolve(env, preset, _plain(named))
@@ -79,7 +81,7 @@ def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = la
 
 
 def resume(path: str | Path, steps: int | None = None, listener: Listener | None = None) -> "Run":
-    """Go on with a run as if nothing had happened; `steps` sets a new total."""
+    """Go on with a run where it stopped; `steps` sets a new total."""
     devices.prepare(directory.open_run(path).config())
     return go_on(path, steps, listener or Silent())[0]
 
@@ -95,6 +97,8 @@ def go_on(
         done = max(checkpoint.steps(run.checkpoints), default=0)
         if config.iterations * config.steps_per_iteration < done:
             raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
+    elif config.iterations * config.steps_per_iteration in checkpoint.steps(run.checkpoints):
+        listener.message("The run has made all of its steps; --steps gives it more.")
     return _go(run, config, listener, stop)
 
 
@@ -197,12 +201,20 @@ class Run:
         seed = self.best_seed() if seed is None else seed
         return Policy(self._agent, self._policies_of(seed), seed, self._spaces)
 
-    def evaluate(self, episodes: int = 100, greedy: bool = False, key: int = 0) -> Evaluation:
-        """`episodes` fresh episodes of every seed's policy; `key` seeds their random numbers."""
+    def evaluate(
+        self,
+        episodes: int = 100,
+        greedy: bool = False,
+        key: int = 0,
+        listener: evaluation.Listener = lambda ended, of: None,
+    ) -> Evaluation:
+        """`episodes` fresh episodes of every seed's policy; `key` seeds their random numbers. `listener` hears now and
+        then how many of all have ended.
+        """
         if not isinstance(episodes, int) or episodes < 1:
             raise bad_value("episodes", episodes, "allowed: a whole number of 1 or more")
         returns, lengths = evaluation.returns_of_seeds(
-            self._settled, self._agent, self._policies, episodes, greedy, key
+            self._settled, self._agent, self._policies, episodes, greedy, key, listener
         )
         return Evaluation(self.seeds, returns, lengths)
 

@@ -26,8 +26,10 @@ SECONDS_PER_CALL = 0.25
 """About how long one call of the compiled program takes: how soon the progress bar moves and Ctrl-C is heard."""
 
 
-SLOW = 0.5
-"""Seconds that an iteration takes where it is worth telling beforehand how long all will take."""
+SOON = 0.5
+"""Seconds of training from which it can be told how long all will take."""
+LONG = 10.0
+"""Seconds to the end that are worth telling."""
 
 
 @runtime_checkable
@@ -103,15 +105,16 @@ class Training:
 
     def _train(self, stop: Callable[[], bool]) -> None:
         counters, config = self.counters, self.config
-        last_save, stretch, expected = time.monotonic(), 1, False
+        last_save, stretch = time.monotonic(), 1
+        tried, trained = 0, 0.0
         while counters.iteration < config.iterations and not stop():
             row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
             count = min(stretch, row_end - counters.iteration, config.iterations - counters.iteration)
             seconds = self._advance(count)
             stretch = _next_stretch(count, seconds)
-            if not expected:
-                expected = True
-                self._expect(seconds)
+            if trained < SOON <= trained + seconds:
+                self._expect((trained + seconds) / (tried + count))
+            tried, trained = tried + count, trained + seconds
             if counters.iteration in (row_end, config.iterations):
                 self._log()
             if time.monotonic() - last_save >= config.checkpoint_seconds:
@@ -119,9 +122,9 @@ class Training:
                 last_save = time.monotonic()
 
     def _expect(self, seconds: float) -> None:
-        """Who waits long is told how long, by what the first iteration took."""
+        """Who waits long is told how long, by what the first iterations took each."""
         config, left = self.config, self.config.iterations - self.counters.iteration
-        if seconds >= SLOW:
+        if left * seconds >= LONG:
             rate = config.steps_per_iteration * config.seeds / seconds
             self.listener.message(f"{rate:,.0f} steps/s here: about {_in_words(left * seconds)} to the end")
 

@@ -35,6 +35,8 @@ def choose(env: str, engine: Engine) -> Engine:
     if env.startswith("atari:"):
         if engine not in ("auto", "ale"):
             raise bad_value("engine", engine, f"allowed for {env}: auto, ale")
+        if not _installed("ale_py"):
+            raise UsageError("env: Atari games need a package: pip install 'self-imitation[atari]'")
         return "ale"
     if engine == "ale":
         raise bad_value("engine", engine, "it runs atari: games alone; allowed: auto, envpool, gymnasium, processes")
