@@ -282,6 +282,14 @@ def test_a_second_ctrl_c_ends_at_once_even_while_compiling(tmp_path):
     assert (code, output) == (130, "sil: interrupted\n")
 
 
+def test_ctrl_c_while_nothing_is_trained_ends_in_order():
+    process = sil("bench", "train")
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    code, output = finish(process)
+    assert (code, output) == (130, "sil: interrupted\n")
+
+
 def test_a_reader_that_goes_away_stops_the_run_as_ctrl_c_does(tmp_path):
     process = sil("train", *SMALL_FLAGS, "--steps", 10**9, "--out", tmp_path / "run")
     process.stdout.readline()

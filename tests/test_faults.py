@@ -97,7 +97,12 @@ def test_a_disk_that_fills_up_costs_no_checkpoint_and_no_row(tmp_path):
         assert "all is saved" in rest
         steps = [int(row["step"]) for row in rows(disk / "run") if row["seed"] == "0"]
         assert steps == list(range(2000, steps[-1] + 1, 2000)), "no row twice, none missing"
-        assert checkpoint.steps(disk / "run" / "checkpoints")[-1] >= steps[-1]
+        done = checkpoint.steps(disk / "run" / "checkpoints")[-1]
+        assert done >= steps[-1]
+        fill(disk)
+        code, output = finish(sil("resume", disk / "run", "--steps", done + 4000))
+        assert code == 2, output
+        assert f"the checkpoint at step {done} is kept" in output
     finally:
         if process is not None:
             process.kill()

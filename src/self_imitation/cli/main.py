@@ -46,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sil: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("sil: interrupted", file=sys.stderr)
-        return 130
+        print("sil: interrupted", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(130)  # what JAX was tracing or compiling may crash an orderly end
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away: nothing to tell
         return 141

@@ -122,7 +122,9 @@ def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callab
     except BrokenPipeError:
         raise  # the listener's stream went away, not the disk
     except OSError as error:
-        raise files.explain(error, run.path) from None
+        saved = checkpoint.steps(run.checkpoints)
+        kept = f"; the checkpoint at step {saved[-1]} is kept" if saved else ""
+        raise UsageError(f"{files.explain(error, run.path)}{kept}") from None
     return result, finished
 
 

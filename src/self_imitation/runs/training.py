@@ -95,7 +95,7 @@ class Training:
             with self._fitting():
                 self._train(stop)
             if counters.iteration != self.saved_at and not self._save():
-                raise UsageError(f"out: {str(self.run.path)!r}: the last checkpoint could not be written")
+                raise UsageError(f"out: the last checkpoint could not be written; {self._kept()}")
         except FaultyEnvironmentError as fault:
             raise FaultyEnvironmentError(f"{fault}; training stopped, {self._kept()}") from fault.__cause__
         finally:
