@@ -96,6 +96,11 @@ def test_list_has_a_line_for_every_environment_and_agent(capsys):
         (["trian"], "command: 'trian' is unknown; did you mean 'train'?"),
         (["train", "key-dor"], "env: 'key-dor' is unknown; did you mean 'key-door-treasure'?"),
         (["train", "--agent", "a3c"], "agent: 'a3c' is unknown; did you mean 'a2c'?"),
+        (
+            ["train", "--network.hidden", "wide"],
+            "--network.hidden: 'wide' is not allowed; allowed: None or whole numbers",
+        ),
+        (["train", "--sil.room", "much"], "--sil.room: 'much' is not allowed; allowed: None or a whole number"),
         (["train", "--steps", "0"], "steps: 0 is not allowed; allowed: a whole number of 1 or more"),
         (["train", "--steps", "-3"], "steps: -3 is not allowed"),
         (["train", "--steps", "many"], "--steps: 'many' is not a whole number"),

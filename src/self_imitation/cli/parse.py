@@ -16,7 +16,11 @@ T = TypeVar("T")
 _SAYINGS = (
     (r"^Error parsing (\S+): ", r"\1: "),
     (r"invalid literal for int\(\) with base 10: (.*)$", r"\1 is not a whole number"),
-    (r"no type matching (\S+) could be instantiated from \[(.*?)\]\. Got errors.*$", r"\2 is not allowed; allowed: \1"),
+    (r"no type matching (.+?) could be instantiated from \[(.*?)\]\. Got errors.*$", r"\2 is not allowed; allowed: \1"),
+    (r"allowed: \{None\}\|", "allowed: None or "),
+    (r"\{\[INT \[INT \.\.\.\]\]\}", "whole numbers"),
+    (r"\bINT$", "a whole number"),
+    (r"\bFLOAT$", "a number"),
     (r"could not convert string to float: (.*)$", r"\1 is not a number"),
     (r"Could not find valid parse for arguments: \[(.*)\]$", r"\1 is not what it takes"),
     (r"^invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)$", r"\2: \1 is not allowed; allowed: \3"),
