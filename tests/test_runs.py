@@ -239,6 +239,8 @@ def test_a_run_whose_checkpoints_were_removed_keeps_its_rows(copy):
     assert rows(copy) == before
     assert (copy / "tensorboard").is_dir()
     assert RunDirectory(copy).config().steps == STEPS
+    with pytest.raises(UsageError, match="has rows of metrics but no checkpoint, and so no policy"):
+        self_imitation.load(copy).evaluate()
 
 
 def test_a_crash_while_saving_never_harms_the_last_good_checkpoint(copy, monkeypatch):

@@ -284,6 +284,8 @@ class Run:
             return jax.tree.map(jnp.asarray, Policies(*checkpoint.load_policy(path, meta, like)))
 
         policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), load, self._warn)
+        if policies is None and self.metrics():
+            raise UsageError(f"run: {str(self.path)!r} has rows of metrics but no checkpoint, and so no policy")
         if policies is None:
             go_on = f"sil resume {shlex.quote(str(self.path))}"
             raise UsageError(f"run: {str(self.path)!r} has no checkpoint yet; train on with: {go_on}")
