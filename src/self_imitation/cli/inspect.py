@@ -152,8 +152,8 @@ def list_names(arguments: Sequence[str]) -> int:
     print("Environments")
     for entry in catalogue.ENTRIES.values():
         print(f"  {entry.name:{width}}  {entry.summary}")
-    games = len(catalogue.atari_games()) or "any"
-    print(f"  {'atari:GAME':{width}}  an Atari game by its name in the paper, as in atari:MontezumaRevenge ({games})")
+    games = f"one of {len(catalogue.atari_games()) or 'the'} Atari games"
+    print(f"  {'atari:GAME':{width}}  {games}, by its name in the paper: atari:MontezumaRevenge")
     print(f"  {'gym:ID':{width}}  any Gymnasium environment by its id, also one of yours: gym:my_package:MyEnv-v0")
     print("Agents")
     for name, summary in AGENTS.items():

@@ -97,6 +97,12 @@ def save(
     return target
 
 
+def kept(directory: Path) -> str:
+    """Who lost what came after it is told what there still is."""
+    saved = steps(directory)
+    return f"the checkpoint at step {saved[-1]} is kept" if saved else "there was no checkpoint yet"
+
+
 def steps(directory: Path) -> list[int]:
     """The steps at which there are checkpoints, oldest first."""
     if not directory.is_dir():

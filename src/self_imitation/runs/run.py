@@ -48,11 +48,11 @@ def train(
     `{"sil.updates": 8, "network.hidden": (64,)}`.
     """
     named = {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed, "out": None if out is None else str(out)}
-    named = {name: value for name, value in named.items() if value is not None}
-    for name in ("env", "preset", "agent", "steps", "seeds", "seed", "out"):
+    for name in ("env", "preset", *named):
         if name in (settings or {}):
             raise bad_value("settings", name, f"it is an argument of its own: train({name}=...)")
-    defaults = configuration.resolve(env, preset, _plain(named))
+    given = {name: value for name, value in named.items() if value is not None}
+    defaults = configuration.resolve(env, preset, _plain(given))
     config = validate(configuration.override(defaults, _plain(settings or {})))
     refuse_unread(config, defaults)
     config = engines.settle(config)
@@ -94,10 +94,10 @@ def go_on(
     config = run.config()
     if steps is not None:
         config = validate(configuration.override(config, {"steps": steps}))
-        done = max(checkpoint.steps(run.checkpoints), default=0)
-        if config.iterations * config.steps_per_iteration < done:
-            raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
-    elif config.iterations * config.steps_per_iteration in checkpoint.steps(run.checkpoints):
+    total, done = config.iterations * config.steps_per_iteration, max(checkpoint.steps(run.checkpoints), default=0)
+    if steps is not None and total < done:
+        raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
+    if steps is None and total == done:
         listener.message("The run has made all of its steps; --steps gives it more.")
     return _go(run, config, listener, stop)
 
@@ -122,9 +122,7 @@ def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callab
     except BrokenPipeError:
         raise  # the listener's stream went away, not the disk
     except OSError as error:
-        saved = checkpoint.steps(run.checkpoints)
-        kept = f"; the checkpoint at step {saved[-1]} is kept" if saved else ""
-        raise UsageError(f"{files.explain(error, run.path)}{kept}") from None
+        raise UsageError(f"{files.explain(error, run.path)}; {checkpoint.kept(run.checkpoints)}") from None
     return result, finished
 
 

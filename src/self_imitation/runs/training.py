@@ -176,9 +176,7 @@ class Training:
         )
 
     def _kept(self) -> str:
-        saved = checkpoint.steps(self.run.checkpoints)
-        kept = f"the checkpoint at step {saved[-1]} is kept" if saved else "there was no checkpoint yet"
-        return f"{kept} in {self.run.path}"
+        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.path}"
 
     def _log(self) -> None:
         """A row per seed, then a clean tally."""
