@@ -1,5 +1,8 @@
 """Atari: the emulators against a plain pipeline on one `ALEInterface`, and what is made of games."""
 
+import os
+import sys
+
 import ale_py
 import cv2
 import jax
@@ -183,6 +186,20 @@ def test_games_go_by_the_papers_names_in_any_spelling():
 def test_every_game_can_be_played():
     for rom in catalogue.atari_games().values():
         assert atari.describe(rom).spec.stack == 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_emulators_step_back_for_what_they_wait_for():
+    def urgency():
+        return {int(task): os.getpriority(os.PRIO_PROCESS, int(task)) for task in os.listdir("/proc/self/task")}
+
+    before, env = urgency(), atari.make("pong", 4, 3)
+    others, own = {}, {}
+    for task, priority in urgency().items():
+        (others if task in before else own)[task] = priority
+    env.close()
+    assert set(own.values()) == {min(19, os.getpriority(os.PRIO_PROCESS, 0) + atari.BEHIND)}
+    assert others == {task: before[task] for task in others}
 
 
 def test_without_emulators_a_run_can_be_read_but_not_trained(monkeypatch):

@@ -56,8 +56,8 @@ def assert_same(one, other):
 
 @pytest.fixture(scope="module")
 def together():
-    """Three seeds, each with its environments in four parts, for which two threads act."""
-    return trained(HostProgram(config_of(3), parts=4, threads=2), ITERATIONS)
+    """Three seeds, each with its environments in four parts, with a thread for each."""
+    return trained(HostProgram(config_of(3), parts=4), ITERATIONS)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -103,7 +103,7 @@ def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_ne
     monkeypatch, agent, overlap, behind
 ):
     config = config_of(agent=agent, overlap=overlap, rollout=4, sil__keep="all")
-    program = HostProgram(config, parts=2, threads=1)
+    program = HostProgram(config, parts=1)
     progress, acted, newest = program.begin(), [], []
     program.compile(progress)
 
@@ -113,7 +113,7 @@ def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_ne
     functions = program.functions
     monkeypatch.setattr(functions, "act", noted(acted, lambda given: given[0], functions.act))
     monkeypatch.setattr(functions, "learn", noted(newest, lambda given: given[0].acting, functions.learn))
-    iterations, acts = 4, program.config.rollout * 2
+    iterations, acts = 4, program.config.rollout
     for iterations_at_once in (1, 3):
         progress = program.advance(progress, iterations_at_once)
     program.close()

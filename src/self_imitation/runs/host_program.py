@@ -29,8 +29,6 @@ T = TypeVar("T", bound=Rollout)
 
 ACTING = 1
 """Tells the random numbers to act with from those of the environments."""
-PARTS = 4
-"""Of the environments of several seeds that see images."""
 LATEST = 100
 """Episodes over which `return_latest` averages."""
 
@@ -45,10 +43,8 @@ class HostProgram:
 
     columns: tuple[str, ...] = ("return_latest",)
 
-    def __init__(self, config: TrainConfig, parts: int | None = None, threads: int | None = None):
-        """`parts`: into how many each seed's environments are divided, else as many as pay. `threads`: how many act in
-        them where acting and learning overlap, else one for each part.
-        """
+    def __init__(self, config: TrainConfig, parts: int | None = None):
+        """`parts`: into how many each seed's environments are divided, else as many as pay."""
         self.config = config
         self.agent = agents.build(config)
         self.spaces = engines.inspect(config)
@@ -65,7 +61,7 @@ class HostProgram:
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
         self._parts = min(parts or self._parts_that_pay(), config.envs)
-        self._threads = [ThreadPoolExecutor(1) for _ in range(threads or self._parts)] if self._overlap else []
+        self._threads = [ThreadPoolExecutor(1) for _ in range(self._parts)] if self._overlap else []
         self._policy: list[Array] | None = None
         """That the next rollout is to be made with; None: the newest."""
         self._keys: list[Array] | None = None
@@ -240,16 +236,10 @@ class HostProgram:
 
     def _parts_that_pay(self) -> int:
         """Two halves, where that lets one step while the policy acts for the other: with an engine that steps by
-        itself, and another core to do so.
-
-        With images on a GPU to ask it twice takes the host longer than that saves, for one seed; many can be kept at
-        work only by several parts. (H200, 16 cores, one seed: 6,340 steps/s in one part, 5,796 in two.)
+        itself, and cores that are free to do so. Where a CPU learns from images while they step, none are.
         """
-        if self.config.engine == "gymnasium" or devices.cores() == 1:
-            return 1
-        if not self._overlap:
-            return 2
-        return PARTS if self.config.seeds > 1 and self._device.platform != "cpu" else 1
+        busy = self._overlap and self._device.platform == "cpu"
+        return 1 if self.config.engine == "gymnasium" or devices.cores() == 1 or busy else 2
 
 
 def share_out(total: int, parts: int) -> list[slice]:

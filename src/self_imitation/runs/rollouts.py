@@ -82,23 +82,21 @@ class Rollout:
 
 
 class RolloutByThreads(Rollout):
-    """It goes on by itself, after the rollouts before it: its parts are shared out to threads, and those of one thread
-    take turns.
-    """
+    """It goes on by itself, after the rollouts before it, each part in a thread of its own."""
 
     def __init__(
         self, collector: HostCollector, actor: Actor, step: int, env: str, threads: Sequence[ThreadPoolExecutor]
     ):
         super().__init__(collector, actor, step, env)
         self._begun, self._awaited = [0.0 for _ in threads], 0
-        """Steps that each thread's parts have begun, or infinity at their end; and that are waited for."""
+        """Steps that each part has begun, or infinity at its end; and that are waited for."""
         self._news = threading.Condition()
         self._jobs = [thread.submit(self._run, number) for number, thread in enumerate(threads)]
 
     def _run(self, number: int) -> None:
         try:
             if not self._collector.faulty:  # in a rollout before
-                for _ in zip_longest(*self._parts[number :: len(self._begun)]):
+                for _ in self._parts[number]:
                     self._tell(number, self._begun[number] + 1)
         finally:
             self._tell(number, math.inf)
@@ -109,8 +107,8 @@ class RolloutByThreads(Rollout):
             self._news.notify()
 
     def wait_for_a_step(self) -> None:
-        """Wait until the first thread's parts have begun their next step: of several, until updates fall due; of one
-        alone, a good time to give the device work, for nobody acts then.
+        """Wait until the first part has begun its next step: a good time to give the device work, for it acts for one
+        part less then.
         """
         self._awaited += 1
         with self._news:
