@@ -98,12 +98,11 @@ def _alone(program: HostProgram) -> dict[str, float]:
         "to bring the newest frames to the device": _milliseconds(lambda: jax.device_put(news)),
         "to bring them and act": _milliseconds(lambda: np.asarray(functions.act(policy, keys, stacks, news)[1])),
     }
-    state, copied = [progress], list[Any]()
+    state = [progress]
 
     def imitate() -> Any:
-        state[0], metrics = functions.imitate(state[0])
-        copied[:] = [metrics] * settings.sil.updates
-        return metrics
+        state[0] = functions.imitate(state[0])
+        return state[0]
 
     found["one update of self-imitation"] = _milliseconds(imitate)
     parts = [part.columns for part in program._opened.parts]
@@ -111,7 +110,7 @@ def _alone(program: HostProgram) -> dict[str, float]:
     columns = jax.device_put(jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form))
 
     def learn() -> Any:
-        state[0] = functions.learn(state[0], columns, copied)
+        state[0] = functions.learn(state[0], columns)
         return state[0]
 
     found["A2C and remembering"] = _milliseconds(learn)

@@ -6,7 +6,7 @@ the host longer than it takes a device to act.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,35 +19,38 @@ from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, see
 from self_imitation.columns import Columns, StackColumns, seed_axis, seen_by_network, stacked_up
 from self_imitation.distributions import sample_each
 from self_imitation.runs.arrays import is_key, key_words
-from self_imitation.runs.tally import Progress, count, empty_tally
+from self_imitation.runs.tally import Progress, Tally, add, count, empty_tally
 from self_imitation.types import Metrics
-
-Told: TypeAlias = dict[str, Array]
-"""Metrics of all seeds."""
 
 
 class Leaves(NamedTuple):
     """Of all seeds' `Progress`, in the order of its tree, with random keys as plain words."""
 
     acting: list[Array]
-    """What acting needs: it stays, for environments may still be acted in with it when it is learnt from."""
+    """What acting needs."""
     rest: list[Array]
-    """Used up by the update that is given it."""
 
 
 class Functions:
-    """All seeds at once, on one device."""
+    """All seeds at once, on one device.
 
-    def __init__(self, agent: Agent, shape: Progress, device: jax.Device):
-        """`shape`: of one seed's progress."""
-        self.agent, self.device, self._shape = agent, device, shape
+    To imitate and to learn use up what they are given, and give the new in its place. CUDA wants to be told of all
+    that has moved, which takes the host longer than to start an update; between two updates of self-imitation nothing
+    has. Only to learn leaves what acting needs as it is: environments are acted in with it meanwhile.
+    """
+
+    def __init__(self, agent: Agent, shape: Progress, device: jax.Device, apart: bool):
+        """`shape`: of one seed's progress. `apart`: whether self-imitation's updates are made one by one, by `imitate`,
+        before `learn`; else they follow within it.
+        """
+        self.agent, self.device, self._shape, self._apart = agent, device, shape, apart
         self.stacked = agent.spec.stack > 1
         rest = _rest(shape)
         self.places: Progress = jax.tree.unflatten(jax.tree.structure(rest), range(len(jax.tree.leaves(rest))))
         """Where each leaf is in the list of the rest."""
         self.act = jax.jit(jax.vmap(self._act), out_shardings=_actions_on_host(device))
-        self._imitate: Any = self.jit(partial(_imitate, agent), ())
-        self._learn: Any = self.jit(partial(_learn, agent), (seed_axis(agent.spec), 0))
+        self._imitate: Any = self.jit(partial(_imitate, agent), (), donated=(0, 1))
+        self._learn: Any = self.jit(partial(_learn, agent, apart), (seed_axis(agent.spec),), donated=(1,))
         self._compiled: dict[bool, Any] = {}
         """To learn from rollouts in which an episode may have ended, and from others."""
 
@@ -67,37 +70,34 @@ class Functions:
             cleared[place] = jax.device_put(np.broadcast_to(leaf, cleared[place].shape), self.device)
         return leaves._replace(rest=cleared)
 
-    def imitate(self, progress: Leaves) -> tuple[Leaves, Told]:
+    def imitate(self, progress: Leaves) -> Leaves:
         """One update."""
-        return self._imitate(*progress)
+        return self._imitate(*progress)[0]
 
-    def learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
-        """`copied`: what self-imitation did before; with nothing, it follows now."""
+    def learn(self, progress: Leaves, columns: Columns | StackColumns) -> Leaves:
         learn = self._compiled.get(may_have_ended(columns), self._learn)
-        return learn(*progress, columns, copied)[0]
+        return learn(*progress, columns)[0]
 
-    def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns], updates: int) -> None:
-        """Ahead of time, for all forms of columns. `updates`: how many `imitate` makes for each call of `learn`."""
-        copied = []
-        if updates:
-            copied = [jax.eval_shape(self._imitate, *progress)[1]] * updates
+    def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
+        """Ahead of time, for all forms of columns."""
+        if self._apart:
             self._imitate = self._imitate.lower(*progress).compile()
-        self.compile_learning(progress, forms, copied)
+        self.compile_learning(progress, forms)
 
-    def compile_learning(self, progress: Leaves, forms: Sequence[Columns | StackColumns], copied: list[Any]) -> None:
+    def compile_learning(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
         for columns in forms:
-            self._compiled[may_have_ended(columns)] = self._learn.lower(*progress, columns, copied).compile()
+            self._compiled[may_have_ended(columns)] = self._learn.lower(*progress, columns).compile()
 
-    def jit(self, function: Callable, in_axes: tuple) -> Any:
+    def jit(self, function: Callable, in_axes: tuple, donated: tuple[int, ...]) -> Any:
         """`function` of a progress and of more, which gives a progress and something else; as one of its leaves, of all
-        seeds. `in_axes`: where the seeds are in that which is more.
+        seeds. `in_axes`: where the seeds are in that which is more. `donated`: which fields of `Leaves` it uses up.
         """
 
         def of_one_seed(acting: list[Array], rest: list[Array], *more: PyTree) -> tuple[Leaves, PyTree]:
             progress, result = function(self.unflatten(Leaves(acting, rest)), *more)
             return _apart(progress), result
 
-        return jax.jit(jax.vmap(of_one_seed, (0, 0, *in_axes)), donate_argnums=1)
+        return jax.jit(jax.vmap(of_one_seed, (0, 0, *in_axes)), donate_argnums=donated)
 
     def _act(
         self,
@@ -154,19 +154,19 @@ def _together(leaves: list[Array], like: PyTree) -> PyTree:
     return jax.tree.unflatten(structure, typed)
 
 
-def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, Metrics]:
+def _imitate(agent: Agent, progress: Progress) -> tuple[Progress, None]:
     """One update."""
     state, metrics = imitate(agent, progress.state, updates=1)
-    return Progress(state, progress.tally), metrics
+    return Progress(state, count_update(agent, progress.tally, metrics)), None
 
 
-def _learn(
-    agent: Agent, progress: Progress, columns: Columns | StackColumns, copied: list[Metrics]
-) -> tuple[Progress, None]:
+def count_update(agent: Agent, tally: Tally, metrics: Metrics) -> Tally:
+    """One of self-imitation: of its metrics an iteration has the mean."""
+    assert agent.imitation is not None
+    return add(tally, {name: value / agent.imitation.updates for name, value in metrics.items()})
+
+
+def _learn(agent: Agent, apart: bool, progress: Progress, columns: Columns | StackColumns) -> tuple[Progress, None]:
     rollout, ends = columns.on_device(), may_have_ended(columns)
-    if copied:
-        state, metrics = learn_on_policy(agent, progress.state, rollout, ends)
-        metrics |= jax.tree.map(lambda *each: jnp.mean(jnp.stack(each)), *copied)
-    else:
-        state, metrics = learn(agent, progress.state, rollout, ends)
+    state, metrics = (learn_on_policy if apart else learn)(agent, progress.state, rollout, ends)
     return Progress(state, count(progress.tally, rollout, metrics)), None

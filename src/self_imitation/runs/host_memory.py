@@ -18,9 +18,8 @@ from self_imitation.algorithm import Agent, imitate_batch
 from self_imitation.columns import Columns, StackColumns, seed_axis
 from self_imitation.config import SelfImitationConfig
 from self_imitation.memory import Batch, Memory
-from self_imitation.runs.host_functions import Functions, Leaves, Told, may_have_ended
+from self_imitation.runs.host_functions import Functions, Leaves, count_update, may_have_ended
 from self_imitation.runs.tally import Progress
-from self_imitation.types import Metrics
 
 
 class MemoryOnHost:
@@ -28,7 +27,7 @@ class MemoryOnHost:
 
     def __init__(self, agent: Agent, shape: Progress, device: jax.Device):
         assert agent.imitation is not None
-        self._on_device = Functions(agent, _without_memory(shape), device)
+        self._on_device = Functions(agent, _without_memory(shape), device, apart=True)
         self._host, self._device = jax.local_devices(backend="cpu")[0], device
         self._structure = jax.tree.structure(shape.state.memory)
         self._count = len(jax.tree.leaves(shape.state.memory))
@@ -36,7 +35,7 @@ class MemoryOnHost:
         self.stacked, self.act = self._on_device.stacked, self._on_device.act
         config, structure = agent.imitation, self._structure
         self._draw = jax.jit(jax.vmap(partial(_draw, config, structure)))
-        self._update = self._on_device.jit(partial(_update, agent), (0,))
+        self._update = self._on_device.jit(partial(_update, agent), (0,), donated=(0, 1))
         self._reprioritise = jax.jit(jax.vmap(partial(_reprioritise, config, structure)), donate_argnums=0)
         remember = jax.vmap(partial(_remember, config, structure), (0, seed_axis(agent.spec)))
         self._to_remember = jax.jit(remember, donate_argnums=0)
@@ -63,25 +62,25 @@ class MemoryOnHost:
         rest, memory = self._split(leaves)
         return self._joined(self._on_device.clear_tally(rest), memory)
 
-    def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns], updates: int) -> None:
+    def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
         """The pieces of an update by making one, with copies."""
-        _, metrics = self.imitate(jax.tree.map(jnp.copy, progress))
+        self.imitate(jax.tree.map(jnp.copy, progress))
         rest, memory = self._split(progress)
-        self._on_device.compile_learning(rest, forms, [metrics] * updates)
+        self._on_device.compile_learning(rest, forms)
         for columns in forms:
             self._remember[may_have_ended(columns)] = self._to_remember.lower(memory, columns).compile()
 
-    def imitate(self, leaves: Leaves) -> tuple[Leaves, Told]:
+    def imitate(self, leaves: Leaves) -> Leaves:
         rest, memory = self._split(leaves)
         drawn = self._draw(memory, np.asarray(rest.rest[self._key]))
-        rest, (advantage, metrics) = self._update(*rest, jax.device_put(drawn, self._device))
+        rest, advantage = self._update(*rest, jax.device_put(drawn, self._device))
         memory = self._reprioritise(memory, drawn.batch, jax.device_put(advantage, self._host))
-        return self._joined(rest, memory), metrics
+        return self._joined(rest, memory)
 
-    def learn(self, leaves: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
+    def learn(self, leaves: Leaves, columns: Columns | StackColumns) -> Leaves:
         rest, memory = self._split(leaves)
         remember = self._remember.get(may_have_ended(columns), self._to_remember)
-        learnt = self._on_device.learn(rest, columns, copied)
+        learnt = self._on_device.learn(rest, columns)
         return self._joined(learnt, remember(memory, jax.device_put(columns, self._host)))
 
 
@@ -104,10 +103,11 @@ def _draw(config: SelfImitationConfig, structure: jax.tree_util.PyTreeDef, leave
     return _Drawn(batch, jax.random.key_data(following), memory.size.astype(jnp.float32))
 
 
-def _update(agent: Agent, progress: Progress, drawn: _Drawn) -> tuple[Progress, tuple[Float[Array, " batch"], Metrics]]:
+def _update(agent: Agent, progress: Progress, drawn: _Drawn) -> tuple[Progress, Float[Array, " batch"]]:
     state, advantage, metrics = imitate_batch(agent, progress.state, drawn.batch)
     state = eqx.tree_at(lambda s: s.key, state, jax.random.wrap_key_data(drawn.key))
-    return Progress(state, progress.tally), (advantage, {**metrics, "memory_size": drawn.size})
+    tally = count_update(agent, progress.tally, {**metrics, "memory_size": drawn.size})
+    return Progress(state, tally), advantage
 
 
 def _reprioritise(

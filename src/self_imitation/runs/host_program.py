@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -19,7 +20,7 @@ from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
 from self_imitation.host_collection import HostCollector, Part
 from self_imitation.improvement.a2c import A2C
-from self_imitation.runs.host_functions import Functions, Leaves, Told
+from self_imitation.runs.host_functions import Functions, Leaves
 from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.program import Shapes, name_of
 from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads
@@ -58,7 +59,7 @@ class HostProgram:
         self._overlap = config.overlap == "on" and self._may_overlap()
         apart = self._overlap or config.sil.memory == "host"
         self._updates = self.agent.imitation.updates if self.agent.imitation is not None and apart else 0
-        """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow on it in one program."""
+        """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow within its program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
         self._parts = min(parts or self._parts_that_pay(), config.envs)
         self._threads = [ThreadPoolExecutor(1) for _ in range(self._parts)] if self._overlap else []
@@ -79,7 +80,9 @@ class HostProgram:
 
     def _compiled(self) -> Functions | MemoryOnHost:
         on_host = self.config.sil.memory == "host" and self.agent.imitation is not None
-        return (MemoryOnHost if on_host else Functions)(self.agent, self.shapes.one_seed, self._device)
+        if on_host:
+            return MemoryOnHost(self.agent, self.shapes.one_seed, self._device)
+        return Functions(self.agent, self.shapes.one_seed, self._device, apart=self._updates > 0)
 
     def begin(self) -> Leaves:
         self._open(step=0)
@@ -106,7 +109,7 @@ class HostProgram:
         steps = self.config.rollout, collector.seeds, self.config.envs
         parts = [part.columns for part in collector.parts]
         forms = [shapes(spec, steps, parts, ends) for ends in ((True, False) if spec.stack > 1 else (True,))]
-        self.functions.compile(progress, forms, self._updates)
+        self.functions.compile(progress, forms)
 
     def advance(self, progress: Leaves, iterations: int) -> Leaves:
         advance = self._at_the_same_time if self._overlap else self._in_order
@@ -115,47 +118,45 @@ class HostProgram:
     def _in_order(self, progress: Leaves, iterations: int) -> Leaves:
         """Algorithm 1 to the letter."""
         for _ in range(iterations):
-            progress, copied = self._imitate(progress, [], self._updates)
+            progress = self._imitate(progress, self._updates)
             rollout = self._new_rollout(Rollout, progress.acting)
             rollout.finish()
-            progress = self._learn(progress, rollout.columns(), copied)
+            progress = self._learn(progress, rollout.columns())
         return progress
 
     def _at_the_same_time(self, progress: Leaves, iterations: int) -> Leaves:
         """Updates are issued while environments step; and when a rollout ends, the next one begins before it is learnt
         from.
         """
-        steps, rollouts = self.config.rollout, deque[RolloutByThreads]()
+        rollouts, turns = deque[RolloutByThreads](), max(1, self.config.rollout - 1)
+        due = [self._updates * turn // turns for turn in range(turns + 1)]
         begin = partial(self._new_rollout, partial(RolloutByThreads, threads=self._threads))
         try:
             for number in range(iterations):
                 if number == 0:
-                    rollouts.append(begin(self._policy or progress.acting))
+                    # a copy: updates use up what they are given
+                    rollouts.append(begin(self._policy or jax.tree.map(jnp.copy, progress.acting)))
                     rollouts[0].wait_for_a_step()
-                copied = list[Told]()
-                for time in range(1, steps):
+                for before, after in itertools.pairwise(due):
                     rollouts[0].wait_for_a_step()
-                    progress, copied = self._imitate(progress, copied, self._updates * time // (steps - 1))
-                progress, copied = self._imitate(progress, copied, self._updates)
+                    progress = self._imitate(progress, after - before)
                 self._policy = progress.acting
                 if number + 1 < iterations:
                     rollouts.append(begin(self._policy))
                 rollouts[0].finish()
                 if number + 1 < iterations:
                     rollouts[1].wait_for_a_step()
-                progress = self._learn(progress, rollouts.popleft().columns(), copied)
+                progress = self._learn(progress, rollouts.popleft().columns())
                 self._keys = self._keys or self._keys_there()  # not when threads wait for the rollout
         finally:
             for rollout in rollouts:  # only after a fault
                 rollout.stop()
         return progress
 
-    def _imitate(self, progress: Leaves, copied: list[Told], updates: int) -> tuple[Leaves, list[Told]]:
-        """Up to so many updates in this iteration."""
-        for _ in range(updates - len(copied)):
-            progress, told = self.functions.imitate(progress)
-            copied = [*copied, told]
-        return progress, copied
+    def _imitate(self, progress: Leaves, updates: int) -> Leaves:
+        for _ in range(updates):
+            progress = self.functions.imitate(progress)
+        return progress
 
     def _new_rollout(self, kind: Callable[..., T], policy: list[Array]) -> T:
         actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._stacks)
@@ -163,10 +164,10 @@ class HostProgram:
         self._steps_begun += self.config.steps_per_iteration
         return kind(self._opened, actor, step, self.config.env)
 
-    def _learn(self, progress: Leaves, columns: Columns | StackColumns, copied: list[Told]) -> Leaves:
+    def _learn(self, progress: Leaves, columns: Columns | StackColumns) -> Leaves:
         for seed, latest in enumerate(self.latest):
             latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
-        return self.functions.learn(progress, columns, copied)
+        return self.functions.learn(progress, columns)
 
     def _empty_stacks(self) -> list[Any]:
         if not self.functions.stacked:

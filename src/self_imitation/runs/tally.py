@@ -1,5 +1,7 @@
 """What a run counts between two rows of metrics, and one seed's whole state with it."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -43,15 +45,24 @@ def empty_tally(metric_names: tuple[str, ...]) -> Tally:
     )
 
 
-def count(tally: Tally, rollout: Rollout, metrics: Metrics) -> Tally:
-    ended = rollout.ended
+def add(tally: Tally, metrics: Metrics) -> Tally:
+    """Some of an iteration's metrics, before it is counted."""
     finite = jnp.all(jnp.array([jnp.isfinite(value) for value in metrics.values()]))
-    return Tally(
+    return dataclasses.replace(
+        tally,
+        sums={**tally.sums, **{name: tally.sums[name] + value for name, value in metrics.items()}},
+        first_bad=jnp.where((tally.first_bad == ALL_FINITE) & ~finite, tally.iterations, tally.first_bad),
+    )
+
+
+def count(tally: Tally, rollout: Rollout, metrics: Metrics) -> Tally:
+    """An iteration, with those of its metrics that are not added yet."""
+    ended = rollout.ended
+    return dataclasses.replace(
+        add(tally, metrics),
         iterations=tally.iterations + 1,
         episodes=tally.episodes + jnp.sum(ended),
         return_sum=tally.return_sum + jnp.sum(jnp.where(ended, rollout.episode_return, 0.0)),
         return_best=jnp.maximum(tally.return_best, jnp.max(jnp.where(ended, rollout.episode_return, -jnp.inf))),
         length_sum=tally.length_sum + jnp.sum(jnp.where(ended, rollout.episode_length, 0)),
-        sums={name: tally.sums[name] + value for name, value in metrics.items()},
-        first_bad=jnp.where((tally.first_bad == ALL_FINITE) & ~finite, tally.iterations, tally.first_bad),
     )
