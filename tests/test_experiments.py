@@ -39,7 +39,7 @@ def leave(configs, tmp_path):
                     writer.writerow(
                         dict.fromkeys(names, 1)
                         | {"seed": seed, "step": step, "return_latest": final - (step == 2048)}
-                        | {"steps_per_second": 10, "seconds": 5}
+                        | {"steps_per_second": 10, "seconds": 5, "return_best": seed * (step - 2048)}
                     )
     return tmp_path
 
@@ -92,7 +92,7 @@ def test_the_atari_figure_sets_both_agents_beside_the_papers_scores(tmp_path):
     ]
     page = (tmp_path / "report" / "README.md").read_text()
     assert "sil reproduce atari --steps 4096" in page
-    assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | 1 | 0 |" in page
+    assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | never, 4.096k, 4.096k | 4,096 | 0 |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
 
 

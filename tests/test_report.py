@@ -43,6 +43,14 @@ def test_curve_from_rows_sorts_by_step_and_seed():
     np.testing.assert_array_equal(curve.returns, [[1.0, math.nan], [3.0, 4.0]])
 
 
+def test_a_seed_without_an_episode_since_the_last_point_lies_between_its_neighbours():
+    nan = math.nan
+    returns = np.array([[nan, 5.0, nan], [1.0, nan, nan], [nan, 9.0, nan], [4.0, nan, nan]])
+    curve = curves.Curve("a2c", "maze", (0, 1, 2), np.array([10, 20, 40, 50]), returns)
+    expected = [[nan, 5.0, nan], [1.0, 5 + 4 / 3, nan], [3.0, 9.0, nan], [4.0, 9.0, nan]]
+    np.testing.assert_allclose(curves.between(curve), expected)
+
+
 @pytest.mark.parametrize("returns", [[[1.0]], [[math.nan, math.nan]], [[1.0, 2.0], [math.nan, 3.0]]])
 def test_curves_draw_whatever_there_is(tmp_path, returns):
     curve = curves.Curve("a2c", "maze", (0, 1), np.arange(len(returns)), np.array(returns))

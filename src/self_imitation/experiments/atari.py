@@ -49,6 +49,8 @@ class Line:
     final_high: float
     each: str
     """The same of each seed."""
+    first: str
+    """Steps until each seed first scored."""
     best: float
     """Score of the best episode of all."""
     paper: float
@@ -71,7 +73,7 @@ def _config(settings: Settings, folder: Path, game: str, agent: str) -> TrainCon
 def report(settings: Settings, folder: Path, out: Path, machine: str) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
     loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
-    drawn = [dataclasses.replace(run.curve, env=_game(run)) for run in loaded]
+    drawn = [curves.from_rows(run.config.agent, _game(run), run.metrics(), "return_latest") for run in loaded]
     lines = [_line(run) for run in loaded]
     out.mkdir(parents=True, exist_ok=True)
     campaign.write_curves(out / "curves.csv", drawn)
@@ -94,6 +96,7 @@ def _line(run: Run) -> Line:
         float(final.mean()),
         *statistics.mean_interval(final),
         ", ".join(f"{score:,.4g}" for score in final),
+        ", ".join(_first_points(run, seed) for seed in run.seeds),
         float(np.fmax.reduce([row["return_best"] for row in rows])),
         PAPER[game][run.config.agent],
         campaign.usual_rate(run),
@@ -101,18 +104,25 @@ def _line(run: Run) -> Line:
     )
 
 
+def _first_points(run: Run, seed: int) -> str:
+    """After how many steps, as far as rows of metrics tell."""
+    steps = (row["step"] for row in run.metrics() if int(row["seed"]) == seed and row["return_best"] > 0)
+    return next((curves.short(step) for step in steps), "never")
+
+
 def table(lines: list[Line]) -> str:
     """The lines as a Markdown table."""
     rows = [
-        "| game | agent | steps | score of the last 100 games (95 %) | each seed | best game | paper, 50 M steps |",
-        "|---|---|---|---|---|---|---|",
+        "| game | agent | steps | score of the last 100 games (95 %) | each seed | first points | best game "
+        "| paper, 50 M steps |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
         final = f"{line.final_mean:,.4g} ({line.final_low:,.4g} to {line.final_high:,.4g})"
         if math.isnan(line.final_mean):
             final = "a seed has ended no game yet"
         rows.append(
-            f"| {line.game} | {line.agent} | {line.steps:,} | {final} | {line.each} | {line.best:,.0f} "
+            f"| {line.game} | {line.agent} | {line.steps:,} | {final} | {line.each} | {line.first} | {line.best:,.0f} "
             f"| {line.paper:,.4g} |"
         )
     return "\n".join(rows)
@@ -129,8 +139,10 @@ def _page(lines: list[Line], settings: Settings, machine: str) -> str:
 {table(lines)}
 
 The mean over seeds of each seed's mean score of its last 100 games, with a bootstrap interval over {settings.seeds}
-seeds: with so few, only large differences show. Scores are raw. The paper's are those after 50 M steps: A2C+SIL's of
-its table of games that are hard to explore (with the same bias correction, 0.1), A2C's of its table of 49 games.
+seeds: with so few, only large differences show. Thin lines are single seeds. Scores are raw. The first points are the
+steps until a seed first scored at all: before, there is nothing to imitate, and finding them is luck. The paper's
+scores are those after 50 M steps: A2C+SIL's of its table of games that are hard to explore (with the same bias
+correction, 0.1), A2C's of its table of 49 games.
 
 | game | agent | steps/s, all seeds together | hours of training |
 |---|---|---|---|
@@ -141,5 +153,5 @@ Made by
     {campaign.command("atari", settings)}
 
 with preset `authors` and seeds {settings.seed} to {settings.seed + settings.seeds - 1}, on {machine}. `curves.csv`
-holds the mean score of every seed at every logging point, `table.csv` the table above.
+holds every seed's mean score of its last 100 games at every logging point, `table.csv` the table above.
 """
