@@ -96,7 +96,7 @@ def _line(run: Run) -> Line:
         float(final.mean()),
         *statistics.mean_interval(final),
         ", ".join(f"{score:,.4g}" for score in final),
-        ", ".join(_first_points(run, seed) for seed in run.seeds),
+        ", ".join(_first_points(rows, seed) for seed in run.seeds),
         float(np.fmax.reduce([row["return_best"] for row in rows])),
         PAPER[game][run.config.agent],
         campaign.usual_rate(run),
@@ -104,9 +104,9 @@ def _line(run: Run) -> Line:
     )
 
 
-def _first_points(run: Run, seed: int) -> str:
+def _first_points(rows: list[dict[str, float]], seed: int) -> str:
     """After how many steps, as far as rows of metrics tell."""
-    steps = (row["step"] for row in run.metrics() if int(row["seed"]) == seed and row["return_best"] > 0)
+    steps = (row["step"] for row in rows if int(row["seed"]) == seed and row["return_best"] > 0)
     return next((curves.short(step) for step in steps), "never")
 
 

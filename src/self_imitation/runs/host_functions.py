@@ -34,23 +34,23 @@ class Leaves(NamedTuple):
 class Functions:
     """All seeds at once, on one device.
 
-    To imitate and to learn use up what they are given, and give the new in its place. CUDA wants to be told of all
-    that has moved, which takes the host longer than to start an update; between two updates of self-imitation nothing
-    has. Only to learn leaves what acting needs as it is: environments are acted in with it meanwhile.
+    To imitate and to learn use up what they are given, and give the new in its place: a CUDA graph must be told of all
+    that has moved since it last ran. Only to learn leaves what acting needs as it is, for environments are acted in
+    with it meanwhile.
     """
 
-    def __init__(self, agent: Agent, shape: Progress, device: jax.Device, apart: bool):
-        """`shape`: of one seed's progress. `apart`: whether self-imitation's updates are made one by one, by `imitate`,
-        before `learn`; else they follow within it.
+    def __init__(self, agent: Agent, shape: Progress, device: jax.Device, one_by_one: bool):
+        """`shape`: of one seed's progress. `one_by_one`: whether self-imitation's updates are made by `imitate`, before
+        `learn`; else they follow within it.
         """
-        self.agent, self.device, self._shape, self._apart = agent, device, shape, apart
+        self.agent, self.device, self._shape, self._one_by_one = agent, device, shape, one_by_one
         self.stacked = agent.spec.stack > 1
         rest = _rest(shape)
         self.places: Progress = jax.tree.unflatten(jax.tree.structure(rest), range(len(jax.tree.leaves(rest))))
         """Where each leaf is in the list of the rest."""
         self.act = jax.jit(jax.vmap(self._act), out_shardings=_actions_on_host(device))
         self._imitate: Any = self.jit(partial(_imitate, agent), (), donated=(0, 1))
-        self._learn: Any = self.jit(partial(_learn, agent, apart), (seed_axis(agent.spec),), donated=(1,))
+        self._learn: Any = self.jit(partial(_learn, agent, one_by_one), (seed_axis(agent.spec),), donated=(1,))
         self._compiled: dict[bool, Any] = {}
         """To learn from rollouts in which an episode may have ended, and from others."""
 
@@ -80,7 +80,7 @@ class Functions:
 
     def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
         """Ahead of time, for all forms of columns."""
-        if self._apart:
+        if self._one_by_one:
             self._imitate = self._imitate.lower(*progress).compile()
         self.compile_learning(progress, forms)
 
@@ -166,7 +166,9 @@ def count_update(agent: Agent, tally: Tally, metrics: Metrics) -> Tally:
     return add(tally, {name: value / agent.imitation.updates for name, value in metrics.items()})
 
 
-def _learn(agent: Agent, apart: bool, progress: Progress, columns: Columns | StackColumns) -> tuple[Progress, None]:
+def _learn(
+    agent: Agent, one_by_one: bool, progress: Progress, columns: Columns | StackColumns
+) -> tuple[Progress, None]:
     rollout, ends = columns.on_device(), may_have_ended(columns)
-    state, metrics = (learn_on_policy if apart else learn)(agent, progress.state, rollout, ends)
+    state, metrics = (learn_on_policy if one_by_one else learn)(agent, progress.state, rollout, ends)
     return Progress(state, count(progress.tally, rollout, metrics)), None

@@ -27,7 +27,7 @@ class MemoryOnHost:
 
     def __init__(self, agent: Agent, shape: Progress, device: jax.Device):
         assert agent.imitation is not None
-        self._on_device = Functions(agent, _without_memory(shape), device, apart=True)
+        self._on_device = Functions(agent, _without_memory(shape), device, one_by_one=True)
         self._host, self._device = jax.local_devices(backend="cpu")[0], device
         self._structure = jax.tree.structure(shape.state.memory)
         self._count = len(jax.tree.leaves(shape.state.memory))

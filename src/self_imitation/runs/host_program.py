@@ -57,8 +57,8 @@ class HostProgram:
         self._steps_begun = 0
         """By each seed, with those of rollouts that are under way."""
         self._overlap = config.overlap == "on" and self._may_overlap()
-        apart = self._overlap or config.sil.memory == "host"
-        self._updates = self.agent.imitation.updates if self.agent.imitation is not None and apart else 0
+        one_by_one = self._overlap or config.sil.memory == "host"
+        self._updates = self.agent.imitation.updates if self.agent.imitation is not None and one_by_one else 0
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow within its program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
         self._parts = min(parts or self._parts_that_pay(), config.envs)
@@ -82,7 +82,7 @@ class HostProgram:
         on_host = self.config.sil.memory == "host" and self.agent.imitation is not None
         if on_host:
             return MemoryOnHost(self.agent, self.shapes.one_seed, self._device)
-        return Functions(self.agent, self.shapes.one_seed, self._device, apart=self._updates > 0)
+        return Functions(self.agent, self.shapes.one_seed, self._device, one_by_one=self._updates > 0)
 
     def begin(self) -> Leaves:
         self._open(step=0)
