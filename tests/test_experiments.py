@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ def leave(configs, tmp_path):
         folder = tmp_path / config.out
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config_file.to_json(config)))
+        (folder / "summary.json").write_text(json.dumps({"machines": ["a machine"]}))
         with open(folder / "metrics.csv", "w", newline="") as file:
             names = ["seed", "step", "episodes", "return_mean", "return_best", "length_mean", "return_latest"]
             writer = csv.DictWriter(file, [*names, "steps_per_second", "seconds"], lineterminator="\n")
@@ -59,7 +61,7 @@ def test_the_mujoco_figure_compares_both_agents_on_three_tasks_plain_and_delayed
 
 
 def test_the_report_takes_each_seeds_last_hundred_episodes_at_the_end(finished_runs, tmp_path):
-    lines = mujoco.report(SETTINGS, finished_runs, tmp_path / "report", "a machine")
+    lines = mujoco.report(SETTINGS, finished_runs, tmp_path / "report")
     assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(14)]
     assert all(line.final_low >= line.final_mean - 1 and line.final_high <= line.final_mean + 1 for line in lines)
     with open(tmp_path / "report" / "contrasts.csv") as file:
@@ -83,7 +85,7 @@ def test_the_atari_figure_sets_both_agents_beside_the_papers_scores(tmp_path):
     assert len(usual) == 4
     settings = atari.Settings(steps=4096)
     leave(atari.configs(settings, tmp_path), tmp_path)
-    lines = atari.report(settings, tmp_path, tmp_path / "report", "a machine")
+    lines = atari.report(settings, tmp_path, tmp_path / "report")
     assert [(line.game, line.agent, line.final_mean, line.paper) for line in lines] == [
         ("Freeway", "a2c+sil", 1.0, 34.0),
         ("Freeway", "a2c", 101.0, 0.0),
@@ -91,9 +93,26 @@ def test_the_atari_figure_sets_both_agents_beside_the_papers_scores(tmp_path):
         ("MontezumaRevenge", "a2c", 301.0, 5.8),
     ]
     page = (tmp_path / "report" / "README.md").read_text()
-    assert "sil reproduce atari --steps 4096" in page
+    assert "sil reproduce atari --steps 4096\n" in page
+    assert "on\na machine. Training took 0.3 minutes" in page
+    assert "Not at their end" not in page
     assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | never, 4.096k, 4.096k | 4,096 | 0 |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
+
+
+def test_a_report_of_runs_that_are_not_at_their_end_says_so(tmp_path):
+    """As they come from another machine: nothing is trained here."""
+    folder = leave(atari.configs(atari.Settings(), tmp_path), tmp_path)
+    arguments = ["reproduce", "atari", "--report-only", "--runs", folder, "--out", tmp_path / "report"]
+    status, output = finish(sil(*arguments))
+    assert status == 0, output
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "**Not at their end yet:** Freeway_a2c+sil (4,096 of 3,000,000 steps), Freeway_a2c (4,096" in page
+    assert not (folder / "Freeway_a2c" / "checkpoints").exists(), "nothing was trained"
+    shutil.rmtree(folder / "Freeway_a2c")
+    status, output = finish(sil(*arguments))
+    assert status == 2
+    assert "Freeway_a2c' is not there yet; without --report-only it is trained" in output
 
 
 def test_a_run_with_other_settings_does_not_pass_for_one_of_the_figure(finished_runs):

@@ -13,6 +13,7 @@ import pytest
 from helpers import SMALL, SMALL_FLAGS, arrays, assert_same_checkpoint, finish, rows, sil
 
 import self_imitation
+from self_imitation import devices
 from self_imitation.config import TrainConfig, override, resolve
 from self_imitation.errors import NonFiniteError, UsageError
 from self_imitation.runs import checkpoint, directory, files
@@ -87,6 +88,17 @@ def test_a_run_directory_holds_all_that_was_promised(finished):
     assert summary["step"] == STEPS
     assert [entry["seed"] for entry in summary["seeds"]] == [0, 1]
     assert summary["return_mean"] == pytest.approx(np.mean([float(row["return_mean"]) for row in table[-2:]]))
+    assert summary["machines"] == [devices.machine(finished.config)]
+
+
+def test_a_run_names_all_machines_that_it_was_trained_on(copy):
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps(summary | {"machines": ["another"]}))
+    resume(copy, STEPS + 400)
+    assert json.loads((copy / "summary.json").read_text())["machines"] == ["another", *summary["machines"]]
+    (copy / "summary.json").write_text("damaged")
+    resume(copy, STEPS + 800)
+    assert json.loads((copy / "summary.json").read_text())["machines"] == summary["machines"]
 
 
 def test_return_mean_is_the_mean_over_episodes_that_ended_since_the_last_row(tmp_path):

@@ -1,6 +1,7 @@
 """What JAX must be told before it looks for its devices: how many, how many threads, whether bits must repeat."""
 
 import os
+import platform
 import sys
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,13 @@ def available(config: TrainConfig) -> "list[jax.Device]":
             "device", "gpu", "JAX finds no GPU here (pip install 'self-imitation[cuda]'?); allowed: auto, cpu"
         )
     return jax.local_devices(backend="cpu" if _on_cpu(config) else None)
+
+
+def machine(config: TrainConfig) -> str:
+    """What the run is trained on here, in words."""
+    kind, count = available(config)[0].device_kind, cores()
+    own = f"{count} core{'s' if count > 1 else ''} ({platform.machine()})"
+    return own if kind == "cpu" else f"{kind}, {own}"
 
 
 def _on_host(config: TrainConfig) -> bool:

@@ -1,7 +1,6 @@
 """`sil reproduce`."""
 
 import importlib
-import platform
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,6 +45,8 @@ class ReproduceArguments:
     """The first seed."""
     jobs: int = 1
     """Runs that are trained at a time, each on its own share of the cores."""
+    report_only: bool = False
+    """Train nothing: draw the runs that are there, as far as they are."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
@@ -72,21 +73,14 @@ def reproduce(arguments: Sequence[str]) -> int:
             return campaign.train_at_once(configs, given.jobs, listener, stop)
         return campaign.train(configs, listener, stop)
 
-    finished, status = heeding_signals(go, progress.listener)
+    finished, status = (True, 0) if given.report_only else heeding_signals(go, progress.listener)
     if not finished:
         print(f"Stopped; all is saved. Go on with: sil reproduce {shlex.join(arguments)}")
         return status
     try:
-        lines = experiment.report(settings, folder, out, _machine())
+        lines = experiment.report(settings, folder, out)
     except OSError as error:
         raise files.explain(error, out) from None
     print(experiment.table(lines))
     print(f"Figure: {out / 'figure.png'}")
     return 0
-
-
-def _machine() -> str:
-    import jax
-
-    kind = jax.devices()[0].device_kind
-    return f"{devices.cores()} cores ({platform.machine()})" if kind == "cpu" else kind

@@ -14,7 +14,6 @@ import numpy as np
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.experiments import campaign
 from self_imitation.report import curves, statistics
-from self_imitation.runs import run as runs
 from self_imitation.runs.run import Run
 from self_imitation.validation import validate
 
@@ -70,16 +69,17 @@ def _config(settings: Settings, folder: Path, game: str, agent: str) -> TrainCon
     )
 
 
-def report(settings: Settings, folder: Path, out: Path, machine: str) -> list[Line]:
+def report(settings: Settings, folder: Path, out: Path) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
-    loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
+    wanted = configs(settings, folder)
+    loaded = campaign.load(wanted)
     drawn = [curves.from_rows(run.config.agent, _game(run), run.metrics(), "return_latest") for run in loaded]
     lines = [_line(run) for run in loaded]
     out.mkdir(parents=True, exist_ok=True)
     campaign.write_curves(out / "curves.csv", drawn)
     campaign.write_table(out / "table.csv", lines)
     curves.draw(drawn, out / "figure.png", columns=len(GAMES))
-    campaign.write_page(out / "README.md", _page(lines, settings, machine))
+    campaign.write_page(out / "README.md", _page(lines, settings, loaded, wanted))
     return lines
 
 
@@ -128,30 +128,34 @@ def table(lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
-def _page(lines: list[Line], settings: Settings, machine: str) -> str:
+def _page(lines: list[Line], settings: Settings, loaded: list[Run], wanted: list[TrainConfig]) -> str:
     times = "\n".join(
         f"| {line.game} | {line.agent} | {line.steps_per_second:,.0f} | {line.hours:.2f} |" for line in lines
     )
     return f"""# Atari games that are hard to explore (paper, section 5.3)
 
-![Learning curves](figure.png)
+{campaign.picture(loaded, wanted)}
 
 {table(lines)}
 
 The mean over seeds of each seed's mean score of its last 100 games, with a bootstrap interval over {settings.seeds}
-seeds: with so few, only large differences show. Thin lines are single seeds. Scores are raw. The first points are the
-steps until a seed first scored at all: before, there is nothing to imitate, and finding them is luck. The paper's
-scores are those after 50 M steps: A2C+SIL's of its table of games that are hard to explore (with the same bias
-correction, 0.1), A2C's of its table of 49 games.
+seeds: with so few, only large differences show. Thin lines are single seeds. Scores are raw.
+
+The first points are the steps until a seed first scored at all. Until then there is nothing to imitate, and both agents
+of a seed, which draw the same random numbers, do the same: they have the same luck, and differ in what they make of it.
+How long it takes is luck alone. Freeway's road, for one, a player at random crosses in about one game of 500 (6 of
+3,072 that were counted), which is once in a million steps.
+
+The paper's scores are those after 50 M steps: A2C+SIL's of its table of games that are hard to explore (with the same
+bias correction, 0.1), A2C's of its table of 49 games.
 
 | game | agent | steps/s, all seeds together | hours of training |
 |---|---|---|---|
 {times}
 
-Made by
+Runs that were trained side by side shared the machine.
 
-    {campaign.command("atari", settings)}
+{campaign.made_by("atari", settings, loaded)}
 
-with preset `authors` and seeds {settings.seed} to {settings.seed + settings.seeds - 1}, on {machine}. `curves.csv`
-holds every seed's mean score of its last 100 games at every logging point, `table.csv` the table above.
+`curves.csv` holds every seed's mean score of its last 100 games at every logging point, `table.csv` the table above.
 """

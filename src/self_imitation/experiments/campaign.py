@@ -116,6 +116,20 @@ def _log(config: TrainConfig) -> str:
     return f"{config.out}.log"
 
 
+def load(configs: Sequence[TrainConfig]) -> list[Run]:
+    """The runs of a figure, as far as they are."""
+    loaded = []
+    for config in configs:
+        run = RunDirectory(Path(str(config.out)))
+        if not run.config_file.exists():
+            raise UsageError(f"runs: {str(run.path)!r} is not there yet; without --report-only it is trained")
+        require_same(run, config)
+        loaded.append(runs.load(run.path))
+        if not loaded[-1].metrics():
+            raise UsageError(f"runs: {str(run.path)!r} has no rows of metrics yet")
+    return loaded
+
+
 def final_returns(run: Run) -> np.ndarray:
     """Each seed's mean return of its last 100 episodes."""
     latest = {int(row["seed"]): row["return_latest"] for row in run.metrics()}
@@ -146,8 +160,31 @@ def write_table(path: Path, lines: Sequence[Any]) -> None:
             writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in dataclasses.astuple(line)])
 
 
-def command(figure: str, settings: Any) -> str:
-    """What makes these results: the settings that are not the default ones are named."""
+def picture(loaded: Sequence[Run], configs: Sequence[TrainConfig]) -> str:
+    """The figure on its page, and under it which of the runs are not at their end, if any."""
+    named = [
+        f"{run.path.name} ({int(run.metrics()[-1]['step']):,} of {config.steps:,} steps)"
+        for run, config in zip(loaded, configs, strict=True)
+        if run.metrics()[-1]["step"] < config.steps
+    ]
+    return "![Learning curves](figure.png)" + (f"\n\n**Not at their end yet:** {', '.join(named)}." if named else "")
+
+
+def made_by(figure: str, settings: Any, loaded: Sequence[Run]) -> str:
+    """The end of a page: by which command, with which settings, on what, in which time."""
+    machines = dict.fromkeys(machine for run in loaded for machine in run.directory.machines())
+    seconds = sum(run.metrics()[-1]["seconds"] for run in loaded)
+    spent = f"{seconds / 3600:.1f} hours" if seconds > 7200 else f"{seconds / 60:.1f} minutes"
+    return f"""Made by
+
+    {_command(figure, settings)}
+
+with preset `authors` and seeds {settings.seed} to {settings.seed + settings.seeds - 1}, on
+{" and ".join(machines) or "a machine that they do not name"}. Training took {spent}, all runs added up."""
+
+
+def _command(figure: str, settings: Any) -> str:
+    """The settings that are not the default ones are named."""
     default = dataclasses.asdict(type(settings)())
     changed = {k: v for k, v in dataclasses.asdict(settings).items() if v != default[k]}
     return " ".join([f"sil reproduce {figure}", *(f"--{name} {value}" for name, value in changed.items())])

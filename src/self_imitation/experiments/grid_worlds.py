@@ -11,7 +11,7 @@ from self_imitation.config import TrainConfig, resolve
 from self_imitation.experiments import campaign
 from self_imitation.report import curves, statistics
 from self_imitation.report.curves import Curve
-from self_imitation.runs import run as runs
+from self_imitation.runs.run import Run
 from self_imitation.validation import validate
 
 BEST_RETURN = {"key-door-treasure": 7.0, "apple-key-door-treasure": 9.0}
@@ -59,16 +59,17 @@ def configs(settings: Settings, folder: Path) -> list[TrainConfig]:
     ]
 
 
-def report(settings: Settings, folder: Path, out: Path, device: str) -> list[Line]:
+def report(settings: Settings, folder: Path, out: Path) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
-    loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
+    wanted = configs(settings, folder)
+    loaded = campaign.load(wanted)
     drawn = [run.curve for run in loaded]
     lines = [_line(run.curve, float(run.metrics()[-1]["seconds"])) for run in loaded]
     out.mkdir(parents=True, exist_ok=True)
     campaign.write_curves(out / "curves.csv", drawn)
     campaign.write_table(out / "table.csv", lines)
     curves.draw(drawn, out / "figure.png")
-    campaign.write_page(out / "README.md", _page(lines, settings, device))
+    campaign.write_page(out / "README.md", _page(lines, settings, loaded, wanted))
     return lines
 
 
@@ -106,12 +107,11 @@ def _seen(lines: list[Line], env: str) -> str:
     return ", ".join(parts)
 
 
-def _page(lines: list[Line], settings: Settings, device: str) -> str:
-    seconds = sum(line.seconds for line in lines)
+def _page(lines: list[Line], settings: Settings, loaded: list[Run], wanted: list[TrainConfig]) -> str:
     compared = "\n".join(f"| {env} | {claim} | {_seen(lines, env)} |" for env, claim in WHAT_THE_PAPER_SHOWS.items())
     return f"""# The grid worlds (paper, figure 2)
 
-![Learning curves](figure.png)
+{campaign.picture(loaded, wanted)}
 
 {table(lines)}
 
@@ -122,11 +122,8 @@ of the best possible return (7, and 9 with apples). Intervals: bootstrap over se
 |---|---|---|
 {compared}
 
-Made by
+{campaign.made_by("grid-worlds", settings, loaded)}
 
-    {campaign.command("grid-worlds", settings)}
-
-with preset `authors`, seeds {settings.seed} to {settings.seed + settings.seeds - 1} and {settings.steps:,} steps for
-each of them, on {device}, in {seconds / 60:.1f} minutes of training. `curves.csv` holds the mean return of every seed
-at every logging point, `table.csv` the table above.
+Each seed trains for {settings.steps:,} steps. `curves.csv` holds the mean return of every seed at every logging point,
+`table.csv` the table above.
 """

@@ -15,7 +15,6 @@ from self_imitation.config import TrainConfig, flatten, resolve
 from self_imitation.experiments import campaign
 from self_imitation.report import curves, statistics
 from self_imitation.report.curves import Curve
-from self_imitation.runs import run as runs
 from self_imitation.runs.run import Run
 from self_imitation.validation import validate
 
@@ -89,9 +88,10 @@ def _config(
     return validate(resolve(f"mujoco:{task}", "authors", {**named, **(changes or {})}))
 
 
-def report(settings: Settings, folder: Path, out: Path, machine: str) -> list[Line]:
+def report(settings: Settings, folder: Path, out: Path) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
-    loaded = [runs.load(str(config.out)) for config in configs(settings, folder)]
+    wanted = configs(settings, folder)
+    loaded = campaign.load(wanted)
     figure = [run for run in loaded if _case(run)[0] in TASKS and not _changes(run)]
     drawn = [_curve(run) for run in figure]
     finals = {_case(run): campaign.final_returns(run) for run in figure}
@@ -102,7 +102,7 @@ def report(settings: Settings, folder: Path, out: Path, machine: str) -> list[Li
     campaign.write_table(out / "table.csv", lines)
     campaign.write_table(out / "contrasts.csv", [one for own in contrasts.values() for one in own])
     curves.draw(drawn, out / "figure.png", columns=len(TASKS))
-    campaign.write_page(out / "README.md", _page(lines, contrasts, settings, machine))
+    campaign.write_page(out / "README.md", _page(lines, contrasts, settings, loaded, wanted))
     return lines
 
 
@@ -195,10 +195,16 @@ def _baselines_reached(lines: list[Line]) -> str:
     return "; ".join(parts)
 
 
-def _page(lines: list[Line], contrasts: dict[str, list[Contrast]], settings: Settings, machine: str) -> str:
+def _page(
+    lines: list[Line],
+    contrasts: dict[str, list[Contrast]],
+    settings: Settings,
+    loaded: list[Run],
+    wanted: list[TrainConfig],
+) -> str:
     return f"""# MuJoCo (paper, section 5.6)
 
-![Learning curves](figure.png)
+{campaign.picture(loaded, wanted)}
 
 {table(lines)}
 
@@ -218,11 +224,8 @@ two exponents; here one setting serves all tasks and both agents.
 
 Intervals are bootstrapped over {settings.seeds} seeds of each agent: with so few, only large differences show.
 
-Made by
+{campaign.made_by("mujoco", settings, loaded)}
 
-    {campaign.command("mujoco", settings)}
-
-with preset `authors`, seeds {settings.seed} to {settings.seed + settings.seeds - 1} and {settings.steps:,} steps for
-each of them, on {machine}. `curves.csv` holds the mean return of every seed at every logging point, `table.csv` and
-`contrasts.csv` the tables above.
+Each seed trains for {settings.steps:,} steps. `curves.csv` holds the mean return of every seed at every logging point,
+`table.csv` and `contrasts.csv` the tables above.
 """

@@ -44,6 +44,13 @@ class RunDirectory:
             raise UsageError(f"run: {str(self.config_file)!r} is damaged; it is not readable JSON") from None
         return config_file.from_json(data, str(self.config_file))
 
+    def machines(self) -> list[str]:
+        """That it was trained on, as far as its summary tells."""
+        try:
+            return json.loads(self.summary.read_text(encoding="utf-8"))["machines"]
+        except (ValueError, OSError, KeyError):
+            return []
+
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 

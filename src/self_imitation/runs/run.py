@@ -117,7 +117,7 @@ def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callab
                 run.write_config(config)
             finished = training.go(stop)
             result = Run(run, listener.message)
-            files.write_json(run.summary, result.summarise(finished))
+            files.write_json(run.summary, result.summarise(finished, devices.machine(config)))
             curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
     except BrokenPipeError:
         raise  # the listener's stream went away, not the disk
@@ -227,8 +227,11 @@ class Run:
     def curve(self) -> curves.Curve:
         return curves.from_rows(self.config.agent, self.config.env, self.metrics())
 
-    def summarise(self, finished: bool) -> dict[str, Any]:
-        """summary.json: the final figures, per seed and overall. Returns are those of each seed's latest row."""
+    def summarise(self, finished: bool, machine: str) -> dict[str, Any]:
+        """summary.json: the final figures, per seed and overall. Returns are those of each seed's latest row.
+
+        `machine`: that it was trained on now; those before it are kept.
+        """
         rows = self.metrics()
         per_seed = []
         for seed in self.seeds:
@@ -254,6 +257,7 @@ class Run:
             "finished": finished,
             "step": step,
             "seconds": seconds,
+            "machines": [*dict.fromkeys([*self.directory.machines(), machine])],
             "steps_per_second": step * len(self.seeds) / seconds if seconds else None,
             "return_mean": float(final.mean()) if len(final) else None,
             "return_interval_95": [low, high],
