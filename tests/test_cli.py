@@ -90,6 +90,18 @@ def test_list_has_a_line_for_every_environment_and_agent(capsys):
     assert lines == [*catalogue.ENTRIES, "atari:GAME", "gym:ID", *AGENTS]
 
 
+def test_list_names_all_games_and_those_of_the_papers_table(capsys, monkeypatch):
+    *games, explained = told(capsys, "list", "atari")[1].splitlines()
+    assert len(games) == len(catalogue.atari_games()) > 100
+    assert "atari:MontezumaRevenge *" in games
+    assert sum(game.endswith(" *") for game in games) == 49
+    assert explained.startswith("* one of the paper's 49 games")
+    monkeypatch.setattr(catalogue, "atari_games", dict)
+    status, _, err = told(capsys, "list", "atari")
+    assert status == 2
+    assert "what: 'atari' is not allowed; the games come with ale-py" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

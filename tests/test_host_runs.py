@@ -84,6 +84,8 @@ def test_a_run_on_the_host_leaves_what_every_run_leaves(pole):
         assert row["return_mean"] == pytest.approx(row["length_mean"]), "each step pays 1"
         assert row["return_best"] >= row["return_latest"] > 5
         assert row["memory_size"] > 20
+    summary = json.loads((pole.path / "summary.json").read_text())
+    assert [seed["return_latest"] for seed in summary["seeds"]] == [float(row["return_latest"]) for row in table[-2:]]
     assert json.loads((pole.path / "config.json").read_text())["engine"] == "gymnasium"
     assert checkpoint.steps(pole.directory.checkpoints)[-1] == 640
 

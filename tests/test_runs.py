@@ -13,7 +13,7 @@ import pytest
 from helpers import SMALL, SMALL_FLAGS, arrays, assert_same_checkpoint, finish, rows, sil
 
 import self_imitation
-from self_imitation import devices
+from self_imitation import agents, devices
 from self_imitation.config import TrainConfig, override, resolve
 from self_imitation.errors import NonFiniteError, UsageError
 from self_imitation.runs import checkpoint, directory, files
@@ -89,6 +89,13 @@ def test_a_run_directory_holds_all_that_was_promised(finished):
     assert [entry["seed"] for entry in summary["seeds"]] == [0, 1]
     assert summary["return_mean"] == pytest.approx(np.mean([float(row["return_mean"]) for row in table[-2:]]))
     assert summary["machines"] == [devices.machine(finished.config)]
+
+
+def test_a_short_run_needs_no_space_for_a_full_memory(tmp_path):
+    config = small_config(tmp_path / "run", **{"sil.capacity": 100_000})
+    spec = agents.build(config).spec
+    short, long = (checkpoint.expected_bytes(override(config, {"steps": steps}), spec) for steps in (2000, 10**6))
+    assert 0 < short < long / 5, "the network takes as much in both"
 
 
 def test_a_run_names_all_machines_that_it_was_trained_on(copy):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -59,6 +59,12 @@ class PlotArguments:
     """Directories of runs; those of the same environment share a panel."""
     out: str = "curves.png"
     """The picture."""
+
+
+@dataclass(frozen=True)
+class ListArguments:
+    what: tyro.conf.Positional[Literal["all", "atari"]] = "all"
+    """all: environments and agents; atari: the games."""
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -141,23 +147,33 @@ def plot(arguments: Sequence[str]) -> int:
 
 
 def list_names(arguments: Sequence[str]) -> int:
-    """The environments and agents, one line each."""
-
-    @dataclass(frozen=True)
-    class ListArguments:
-        pass
-
-    parse(ListArguments, "list", arguments, summary=list_names.__doc__ or "")
+    """The environments and agents, one line each, or the Atari games."""
+    given = parse(ListArguments, "list", arguments, summary=list_names.__doc__ or "")
+    if given.what == "atari":
+        return _list_games()
     width = max(map(len, (*catalogue.ENTRIES, *AGENTS)))
     print("Environments")
     for entry in catalogue.ENTRIES.values():
         print(f"  {entry.name:{width}}  {entry.summary}")
-    games = f"one of {len(catalogue.atari_games()) or 'the'} Atari games"
+    games = f"one of {len(catalogue.atari_games()) or 'the'} Atari games (sil list atari)"
     print(f"  {'atari:GAME':{width}}  {games}, by its name in the paper: atari:MontezumaRevenge")
     print(f"  {'gym:ID':{width}}  any Gymnasium environment by its id, also one of yours: gym:my_package:MyEnv-v0")
     print("Agents")
     for name, summary in AGENTS.items():
         print(f"  {name:{width}}  {summary}")
+    return 0
+
+
+def _list_games() -> int:
+    from self_imitation.environments import atari_scores
+
+    games = catalogue.atari_games()
+    if not games:
+        raise bad_value("what", "atari", "the games come with ale-py: pip install 'self-imitation[atari]'")
+    scores = atari_scores.table()
+    for game in games:
+        print(f"atari:{game}" + (" *" if game in scores else ""))
+    print("* one of the paper's 49 games, for which sil evaluate knows a human player's score")
     return 0
 
 

@@ -50,7 +50,8 @@ def expected_bytes(config: TrainConfig, spec: Spec) -> int:
     if spec.stack > 1:
         observation //= spec.stack * AT_LEAST
     step = observation + 4 * math.prod(spec.action_shape) + 10
-    steps = config.sil.capacity + 2 * config.steps_per_iteration if "sil" in config.agent else 0
+    kept = min(config.sil.capacity, config.steps)
+    steps = kept + 2 * config.steps_per_iteration if "sil" in config.agent else 0
     return config.seeds * (steps * step + (14_000_000 if spec.observation_kind == "image" else 400_000))
 
 

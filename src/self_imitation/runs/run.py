@@ -228,7 +228,8 @@ class Run:
         return curves.from_rows(self.config.agent, self.config.env, self.metrics())
 
     def summarise(self, finished: bool, machine: str) -> dict[str, Any]:
-        """summary.json: the final figures, per seed and overall. Returns are those of each seed's latest row.
+        """summary.json: the final figures, per seed and overall. Returns are those of each seed's latest row, and
+        where they are counted those of its latest 100 episodes.
 
         `machine`: that it was trained on now; those before it are kept.
         """
@@ -236,13 +237,13 @@ class Run:
         per_seed = []
         for seed in self.seeds:
             own = [row for row in rows if int(row["seed"]) == seed]
-            means = [row["return_mean"] for row in own if math.isfinite(row["return_mean"])]
-            bests = [row["return_best"] for row in own if math.isfinite(row["return_best"])]
+            means, latest, bests = (_finite(own, name) for name in ("return_mean", "return_latest", "return_best"))
             per_seed.append(
                 {
                     "seed": seed,
                     "episodes": int(own[-1]["episodes"]) if own else 0,
                     "return_mean": means[-1] if means else None,
+                    **({"return_latest": latest[-1]} if latest else {}),
                     "return_best": max(bests) if bests else None,
                 }
             )
@@ -298,3 +299,7 @@ class Run:
             raise bad_value("seed", seed, f"this run has seeds {self.seeds[0]} to {self.seeds[-1]}")
         index = self.seeds.index(seed)
         return jax.tree.map(lambda leaf: leaf[index], self._policies)
+
+
+def _finite(rows: list[dict[str, float]], column: str) -> list[float]:
+    return [row[column] for row in rows if math.isfinite(row.get(column, math.nan))]
