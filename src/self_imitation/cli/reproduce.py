@@ -44,7 +44,7 @@ class ReproduceArguments:
     seed: int = 0
     """The first seed."""
     jobs: int = 1
-    """Runs that are trained at a time, each on its own share of the cores."""
+    """Runs that are trained at a time, each on its own share of the cores and of a GPU's memory."""
     report_only: bool = False
     """Train nothing: draw the runs that are there, as far as they are."""
 

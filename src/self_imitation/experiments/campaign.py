@@ -23,6 +23,11 @@ from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.run import Run
 from self_imitation.runs.training import Listener
 
+OF_MEMORY = 0.9
+"""Of a GPU's that several runs share."""
+MEMORY_SETTINGS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
+"""By which JAX is told how much of a GPU's memory to take; whoever set one of them knows better."""
+
 
 def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[], bool]) -> bool:
     """One after another; a run that was interrupted goes on. False if `stop` cut it short."""
@@ -48,7 +53,7 @@ def train_at_once(configs: Sequence[TrainConfig], jobs: int, listener: Listener,
             while waiting and free:
                 config, cores = waiting.pop(0), free.pop(0)
                 listener.message(f"{config.out}: begins")
-                running[_start(config, cores)] = (config, cores)
+                running[_start(config, cores, jobs)] = (config, cores)
             time.sleep(0.2)
             for process in [process for process in running if process.poll() is not None]:
                 config, cores = running.pop(process)
@@ -81,25 +86,34 @@ def _finished(config: TrainConfig) -> bool:
     return done >= config.iterations * config.steps_per_iteration and run.summary.exists()
 
 
-def _start(config: TrainConfig, cores: set[int]) -> subprocess.Popen[bytes]:
+def _start(config: TrainConfig, cores: set[int], jobs: int) -> subprocess.Popen[bytes]:
     path = Path(str(config.out))
     path.parent.mkdir(parents=True, exist_ok=True)
     if (path / "config.json").exists():
         arguments = ["resume", str(path), "--steps", str(config.steps)]
     else:
         arguments = ["train", config.env, *_flags(config)]
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")}
     with open(_log(config), "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "self_imitation", *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=_environment(jobs),
             start_new_session=True,  # Ctrl-C reaches us alone; we pass it on
         )
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, cores)
     return process
+
+
+def _environment(jobs: int) -> dict[str, str]:
+    """Of one process among so many: JAX is set up there anew, and takes its share of a GPU's memory, where one by
+    itself would take three quarters.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
+    if jobs == 1 or any(name in inherited for name in MEMORY_SETTINGS):
+        return inherited
+    return {**inherited, MEMORY_SETTINGS[0]: f"{OF_MEMORY / jobs:.3f}"}
 
 
 def _flags(config: TrainConfig) -> list[str]:
