@@ -145,6 +145,12 @@ def test_list_names_all_games_and_those_of_the_papers_table(capsys, monkeypatch)
         (["train", "--steps"], "--steps: its value is missing"),
         (["bench", "replay", "--json", "no/where.json"], "json: 'no/where.json' can't be written; there is no such"),
         (["reproduce", "grid-worlds", "--out", "/dev/null/x"], "out: '/dev/null/x"),
+        (["reproduce", "grid-worlds", "--out", ""], "out: '' is not allowed; allowed: a directory"),
+        (["reproduce"], "one of grid-worlds,mujoco,atari is missing"),
+        (
+            ["train", "atari:Freeway", "--envs", "2000", "--seeds", "2"],
+            "envs: 2000 is not allowed; with seeds = 2 that is 4000 emulators; allowed: at most 1024",
+        ),
         (["reproduce", "grid-worlds", "--seeds", "0"], "seeds: 0 is not allowed"),
     ],
 )

@@ -96,7 +96,7 @@ def test_the_atari_figure_sets_both_agents_beside_the_papers_scores(tmp_path):
     assert "sil reproduce atari --steps 4096\n" in page
     assert "on\na machine. Training took 0.3 minutes" in page
     assert "Not at their end" not in page
-    assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | never, 4.096k, 4.096k | 4,096 | 0 |" in page
+    assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | not yet, 4.096k, 4.096k | 4,096 | 0 |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
 
 
@@ -107,12 +107,39 @@ def test_a_report_of_runs_that_are_not_at_their_end_says_so(tmp_path):
     status, output = finish(sil(*arguments))
     assert status == 0, output
     page = (tmp_path / "report" / "README.md").read_text()
-    assert "**Not at their end yet:** Freeway_a2c+sil (4,096 of 3,000,000 steps), Freeway_a2c (4,096" in page
+    missing = "Not at their end yet: Freeway_a2c+sil (4,096 of 3,000,000 steps), Freeway_a2c (4,096"
+    assert f"**{missing}" in page
+    assert missing in output
     assert not (folder / "Freeway_a2c" / "checkpoints").exists(), "nothing was trained"
+    status, output = finish(sil(*arguments, "--steps", 4000))
+    assert status == 2
+    assert "steps: 4000 is not allowed; " in output
+    assert "Freeway_a2c+sil' has made 4096 already; allowed: that or more" in output
     shutil.rmtree(folder / "Freeway_a2c")
     status, output = finish(sil(*arguments))
     assert status == 2
     assert "Freeway_a2c' is not there yet; without --report-only it is trained" in output
+
+
+@pytest.mark.parametrize(
+    "summary", ["", "[]", "null", "{}", '{"machines": 5}', '{"machines": [1]}', '{"machines": "x"}']
+)
+def test_a_report_says_where_a_run_does_not_name_its_machine(tmp_path, summary):
+    settings = atari.Settings(steps=4096)
+    leave(atari.configs(settings, tmp_path), tmp_path)
+    (tmp_path / "Freeway_a2c" / "summary.json").write_text(summary)
+    atari.report(settings, tmp_path, tmp_path / "report")
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "on\na machine and a machine that is not named. Training" in page
+
+
+def test_a_table_of_metrics_without_the_figures_column_is_named(tmp_path):
+    settings = atari.Settings(steps=4096)
+    leave(atari.configs(settings, tmp_path), tmp_path)
+    table = tmp_path / "Freeway_a2c" / "metrics.csv"
+    table.write_text(table.read_text().replace("return_latest", "other"))
+    with pytest.raises(UsageError, match=r"metrics of .*Freeway_a2c' have no column 'return_latest'"):
+        atari.report(settings, tmp_path, tmp_path / "report")
 
 
 def test_a_run_with_other_settings_does_not_pass_for_one_of_the_figure(finished_runs):

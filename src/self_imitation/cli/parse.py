@@ -25,6 +25,7 @@ _SAYINGS = (
     (r"Could not find valid parse for arguments: \[(.*)\]$", r"\1 is not what it takes"),
     (r"^invalid choice (.*) for argument '(.*)'\. Expected one of \((.*?),?\)$", r"\2: \1 is not allowed; allowed: \3"),
     (r"^Missing value for argument '(.*)'\. Expected \d+ values?$", r"\1: its value is missing"),
+    (r"^Missing from sil \S+: \{(\S+)\} .*$", r"one of \1 is missing"),
     (r"^Missing from sil \S+: (\S+) (.*?)\.? \(required\)$", r"\1 is missing: \2"),
 )
 

@@ -55,6 +55,9 @@ def reproduce(arguments: Sequence[str]) -> int:
     if not 1 <= given.jobs <= 1024:
         raise bad_value("jobs", given.jobs, "allowed: a whole number from 1 to 1024")
     named: dict[str, Any] = {k: v for k, v in (("steps", given.steps), ("seeds", given.seeds)) if v is not None}
+    for field, path in (("out", given.out), ("runs", given.runs)):
+        if path == "":
+            raise bad_value(field, path, "allowed: a directory")
     devices.prepare(validate(resolve(EXAMPLES[given.figure], "authors", {"seed": given.seed, **named})))
 
     from self_imitation.cli import progress
@@ -82,5 +85,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise files.explain(error, out) from None
     print(experiment.table(lines))
-    print(f"Figure: {out / 'figure.png'}")
+    print(f"Page: {out / 'README.md'}\nFigure: {out / 'figure.png'}")
+    if missing := campaign.unfinished(campaign.load(configs), configs):
+        print(missing)
     return 0

@@ -72,13 +72,13 @@ def _config(settings: Settings, folder: Path, game: str, agent: str) -> TrainCon
 def report(settings: Settings, folder: Path, out: Path) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
     wanted = configs(settings, folder)
-    loaded = campaign.load(wanted)
+    loaded = campaign.load(wanted, "return_latest")
     drawn = [curves.from_rows(run.config.agent, _game(run), run.metrics(), "return_latest") for run in loaded]
     lines = [_line(run) for run in loaded]
     out.mkdir(parents=True, exist_ok=True)
     campaign.write_curves(out / "curves.csv", drawn)
     campaign.write_table(out / "table.csv", lines)
-    curves.draw(drawn, out / "figure.png", columns=len(GAMES))
+    curves.draw(drawn, out / "figure.png", columns=len(GAMES), measure="score of the last 100 games")
     campaign.write_page(out / "README.md", _page(lines, settings, loaded, wanted))
     return lines
 
@@ -95,7 +95,7 @@ def _line(run: Run) -> Line:
         int(rows[-1]["step"]),
         float(final.mean()),
         *statistics.mean_interval(final),
-        ", ".join(f"{score:,.4g}" for score in final),
+        ", ".join(map(_score, final)),
         ", ".join(_first_points(rows, seed) for seed in run.seeds),
         float(np.fmax.reduce([row["return_best"] for row in rows])),
         PAPER[game][run.config.agent],
@@ -104,10 +104,15 @@ def _line(run: Run) -> Line:
     )
 
 
+def _score(score: float) -> str:
+    """A mean of 100 whole numbers, in as many digits as tell something."""
+    return f"{score:,.0f}" if score >= 100 else f"{score:.2f}"
+
+
 def _first_points(rows: list[dict[str, float]], seed: int) -> str:
     """After how many steps, as far as rows of metrics tell."""
     steps = (row["step"] for row in rows if int(row["seed"]) == seed and row["return_best"] > 0)
-    return next((curves.short(step) for step in steps), "never")
+    return next((curves.short(step) for step in steps), "not yet")
 
 
 def table(lines: list[Line]) -> str:
@@ -118,7 +123,7 @@ def table(lines: list[Line]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
-        final = f"{line.final_mean:,.4g} ({line.final_low:,.4g} to {line.final_high:,.4g})"
+        final = f"{_score(line.final_mean)} ({_score(line.final_low)} to {_score(line.final_high)})"
         if math.isnan(line.final_mean):
             final = "a seed has ended no game yet"
         rows.append(
@@ -141,15 +146,15 @@ def _page(lines: list[Line], settings: Settings, loaded: list[Run], wanted: list
 The mean over seeds of each seed's mean score of its last 100 games, with a bootstrap interval over {settings.seeds}
 seeds: with so few, only large differences show. Thin lines are single seeds. Scores are raw.
 
-The first points are the steps until a seed first scored at all. Until then there is nothing to imitate, and both agents
-of a seed, which draw the same random numbers, do the same: they have the same luck, and differ in what they make of it.
-How long it takes is luck alone. Freeway's road, for one, a player at random crosses in about one game of 500 (6 of
-3,072 that were counted), which is once in a million steps.
+The first points are the steps until a seed first scored at all, as far as rows of metrics tell. Until then there is
+nothing to imitate, and both agents of a seed, which draw the same random numbers, do the same: they have the same luck,
+and differ in what they make of it. How long it takes is luck alone. Freeway's road, for one, a player at random crosses
+in about one game of 500 (6 of 3,072 that were counted), which is once in a million steps.
 
 The paper's scores are those after 50 M steps: A2C+SIL's of its table of games that are hard to explore (with the same
 bias correction, 0.1), A2C's of its table of 49 games.
 
-| game | agent | steps/s, all seeds together | hours of training |
+| game | agent | steps/s, all seeds together (median) | hours of training |
 |---|---|---|---|
 {times}
 
@@ -157,5 +162,5 @@ Runs that were trained side by side shared the machine.
 
 {campaign.made_by("atari", settings, loaded)}
 
-`curves.csv` holds every seed's mean score of its last 100 games at every logging point, `table.csv` the table above.
+`curves.csv` holds every seed's mean score of its last 100 games at every logging point, `table.csv` both tables.
 """

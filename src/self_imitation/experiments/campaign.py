@@ -14,7 +14,7 @@ import numpy as np
 
 from self_imitation import devices
 from self_imitation.config import TrainConfig, flatten, resolve
-from self_imitation.errors import UsageError
+from self_imitation.errors import UsageError, bad_value
 from self_imitation.report.curves import Curve
 from self_imitation.runs import checkpoint, files
 from self_imitation.runs import run as runs
@@ -130,17 +130,24 @@ def _log(config: TrainConfig) -> str:
     return f"{config.out}.log"
 
 
-def load(configs: Sequence[TrainConfig]) -> list[Run]:
-    """The runs of a figure, as far as they are."""
-    loaded = []
-    for config in configs:
-        run = RunDirectory(Path(str(config.out)))
-        if not run.config_file.exists():
-            raise UsageError(f"runs: {str(run.path)!r} is not there yet; without --report-only it is trained")
-        require_same(run, config)
-        loaded.append(runs.load(run.path))
-        if not loaded[-1].metrics():
-            raise UsageError(f"runs: {str(run.path)!r} has no rows of metrics yet")
+def load(configs: Sequence[TrainConfig], column: str = "return_mean") -> list[Run]:
+    """The runs of a figure that shows this column of their metrics, as far as they are."""
+    return [_load(RunDirectory(Path(str(config.out))), config, column) for config in configs]
+
+
+def _load(run: RunDirectory, config: TrainConfig, column: str) -> Run:
+    if not run.config_file.exists():
+        raise UsageError(f"runs: {str(run.path)!r} is not there yet; without --report-only it is trained")
+    require_same(run, config)
+    loaded = runs.load(run.path)
+    rows, most = loaded.metrics(), config.iterations * config.steps_per_iteration
+    if not rows:
+        raise UsageError(f"runs: {str(run.path)!r} has no rows of metrics yet")
+    if column not in rows[0]:
+        raise UsageError(f"runs: the metrics of {str(run.path)!r} have no column {column!r}")
+    if rows[-1]["step"] > most:
+        made = int(rows[-1]["step"])
+        raise bad_value("steps", config.steps, f"{str(run.path)!r} has made {made} already; allowed: that or more")
     return loaded
 
 
@@ -174,19 +181,27 @@ def write_table(path: Path, lines: Sequence[Any]) -> None:
             writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in dataclasses.astuple(line)])
 
 
-def picture(loaded: Sequence[Run], configs: Sequence[TrainConfig]) -> str:
-    """The figure on its page, and under it which of the runs are not at their end, if any."""
+def unfinished(loaded: Sequence[Run], configs: Sequence[TrainConfig]) -> str:
+    """Which of the runs are not at their end, if any."""
     named = [
         f"{run.path.name} ({int(run.metrics()[-1]['step']):,} of {config.steps:,} steps)"
         for run, config in zip(loaded, configs, strict=True)
         if run.metrics()[-1]["step"] < config.steps
     ]
-    return "![Learning curves](figure.png)" + (f"\n\n**Not at their end yet:** {', '.join(named)}." if named else "")
+    return f"Not at their end yet: {', '.join(named)}." if named else ""
+
+
+def picture(loaded: Sequence[Run], configs: Sequence[TrainConfig]) -> str:
+    """The figure on its page, and under it which of the runs are not at their end, if any."""
+    missing = unfinished(loaded, configs)
+    return "![Learning curves](figure.png)" + (f"\n\n**{missing}**" if missing else "")
 
 
 def made_by(figure: str, settings: Any, loaded: Sequence[Run]) -> str:
     """The end of a page: by which command, with which settings, on what, in which time."""
-    machines = dict.fromkeys(machine for run in loaded for machine in run.directory.machines())
+    machines = [*dict.fromkeys(machine for run in loaded for machine in run.directory.machines())]
+    if not all(run.directory.machines() for run in loaded):
+        machines.append("a machine that is not named")
     seconds = sum(run.metrics()[-1]["seconds"] for run in loaded)
     spent = f"{seconds / 3600:.1f} hours" if seconds > 7200 else f"{seconds / 60:.1f} minutes"
     return f"""Made by
@@ -194,7 +209,7 @@ def made_by(figure: str, settings: Any, loaded: Sequence[Run]) -> str:
     {_command(figure, settings)}
 
 with preset `authors` and seeds {settings.seed} to {settings.seed + settings.seeds - 1}, on
-{" and ".join(machines) or "a machine that they do not name"}. Training took {spent}, all runs added up."""
+{" and ".join(machines)}. Training took {spent}, all runs added up."""
 
 
 def _command(figure: str, settings: Any) -> str:

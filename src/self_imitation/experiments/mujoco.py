@@ -91,7 +91,7 @@ def _config(
 def report(settings: Settings, folder: Path, out: Path) -> list[Line]:
     """curves.csv, table.csv, figure.png and README.md in `out`, from the runs in `folder`."""
     wanted = configs(settings, folder)
-    loaded = campaign.load(wanted)
+    loaded = campaign.load(wanted, "return_latest")
     figure = [run for run in loaded if _case(run)[0] in TASKS and not _changes(run)]
     drawn = [_curve(run) for run in figure]
     finals = {_case(run): campaign.final_returns(run) for run in figure}

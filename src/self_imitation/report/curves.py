@@ -46,7 +46,13 @@ def relabel(curve: Curve, label: str) -> Curve:
     return dataclasses.replace(curve, label=label)
 
 
-def draw(curves: Sequence[Curve], path: Path, title: str = "", columns: int | None = None) -> None:
+def draw(
+    curves: Sequence[Curve],
+    path: Path,
+    title: str = "",
+    columns: int | None = None,
+    measure: str = "return, mean over seeds",
+) -> None:
     """One panel per environment, so many in a row, one line per curve, saved as a picture."""
     pyplot = _pyplot()
     environments = list(dict.fromkeys(curve.env for curve in curves))
@@ -63,7 +69,7 @@ def draw(curves: Sequence[Curve], path: Path, title: str = "", columns: int | No
                 _draw_one(axis, curve)
         axis.set_title(title or env)
         axis.set_xlabel("environment steps per seed")
-        axis.set_ylabel("return, mean over seeds")
+        axis.set_ylabel(measure)
         axis.xaxis.set_major_formatter(lambda step, _: short(step))
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)

@@ -47,9 +47,10 @@ class RunDirectory:
     def machines(self) -> list[str]:
         """That it was trained on, as far as its summary tells."""
         try:
-            return json.loads(self.summary.read_text(encoding="utf-8"))["machines"]
-        except (ValueError, OSError, KeyError):
+            named = json.loads(self.summary.read_text(encoding="utf-8"))["machines"]
+        except (ValueError, OSError, KeyError, TypeError):
             return []
+        return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

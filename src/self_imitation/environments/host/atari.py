@@ -23,6 +23,8 @@ from self_imitation.types import Discrete, Spec
 SIDE, STACK, SKIP = 84, 4, 4
 MOST_FRAMES = 108_000
 """Of an episode (paper: 30 minutes at 60 frames a second)."""
+MOST_EMULATORS = 1024
+"""In one process. To make one takes up to 0.1 seconds, in which no signal is heard."""
 NATIVE = (210, 160)
 """Height and width of the screen."""
 BEHIND = 10

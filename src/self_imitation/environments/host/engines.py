@@ -58,6 +58,9 @@ def settle(config: TrainConfig) -> TrainConfig:
     if catalogue.find(config.env).host_id is None:
         return config
     config = override(config, {"engine": choose(config.env, config.engine)})
+    if config.engine == "ale" and config.seeds * config.envs > atari.MOST_EMULATORS:
+        emulators = f"with seeds = {config.seeds} that is {config.seeds * config.envs} emulators"
+        raise bad_value("envs", config.envs, f"{emulators}; allowed: at most {atari.MOST_EMULATORS}")
     if None in (config.network.hidden, config.network.shared):  # else nothing depends on it: to make one may take long
         network = config.network.filled(inspect(config).spec.observation_kind == "image")
         config = dataclasses.replace(config, network=network)
