@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import finish, sil
 
+from self_imitation import devices
 from self_imitation.config import override, resolve
 from self_imitation.errors import UsageError
 from self_imitation.experiments import atari, campaign, mujoco
@@ -186,15 +187,15 @@ def test_several_runs_are_trained_at_once_and_picked_up_again(tmp_path):
 
 
 def test_runs_at_once_share_the_memory_of_a_gpu_unless_the_user_has_shared_it_out(monkeypatch):
-    for name in campaign.MEMORY_SETTINGS:
+    for name in devices.MEMORY_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XLA_FLAGS", "--ours")
-    alone, among_four = campaign._environment(1), campaign._environment(4)
+    alone, among_four = devices.environment(1), devices.environment(4)
     assert "XLA_FLAGS" not in alone
-    assert not set(alone) & set(campaign.MEMORY_SETTINGS)
+    assert not set(alone) & set(devices.MEMORY_SETTINGS)
     assert among_four == {**alone, "XLA_CLIENT_MEM_FRACTION": "0.225"}
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    assert "XLA_CLIENT_MEM_FRACTION" not in campaign._environment(4)
+    assert "XLA_CLIENT_MEM_FRACTION" not in devices.environment(4)
 
 
 def test_a_run_that_fails_stops_the_others_and_names_its_log(tmp_path):

@@ -1,4 +1,6 @@
-"""What JAX must be told before it looks for its devices: how many, how many threads, whether bits must repeat."""
+"""What JAX must be told before it looks for its devices: how many, how many threads, how much of a GPU's memory,
+whether bits must repeat.
+"""
 
 import os
 import platform
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 SMALL_LAYER = 256
 """Up to this width a layer is so little work that sharing it between threads costs more than it brings."""
+
+
+OF_MEMORY = 0.9
+"""Of a GPU's that several processes share."""
+MEMORY_SETTINGS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
+"""By which JAX is told how much of a GPU's memory to take; whoever set one of them knows better."""
 
 
 def prepare(config: TrainConfig) -> None:
@@ -37,6 +45,16 @@ def prepare(config: TrainConfig) -> None:
 
         # An action is worked out in less time than another thread takes to wake up for it.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def environment(processes: int) -> dict[str, str]:
+    """Of one process among so many that each prepare JAX for themselves: it takes its share of a GPU's memory, where
+    one by itself would take three quarters.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
+    if processes == 1 or any(name in inherited for name in MEMORY_SETTINGS):
+        return inherited
+    return {**inherited, MEMORY_SETTINGS[0]: f"{OF_MEMORY / processes:.3f}"}
 
 
 def _jax_runs() -> bool:

@@ -23,11 +23,6 @@ from self_imitation.runs.directory import RunDirectory
 from self_imitation.runs.run import Run
 from self_imitation.runs.training import Listener
 
-OF_MEMORY = 0.9
-"""Of a GPU's that several runs share."""
-MEMORY_SETTINGS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
-"""By which JAX is told how much of a GPU's memory to take; whoever set one of them knows better."""
-
 
 def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[], bool]) -> bool:
     """One after another; a run that was interrupted goes on. False if `stop` cut it short."""
@@ -98,22 +93,12 @@ def _start(config: TrainConfig, cores: set[int], jobs: int) -> subprocess.Popen[
             [sys.executable, "-m", "self_imitation", *arguments],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=_environment(jobs),
+            env=devices.environment(jobs),
             start_new_session=True,  # Ctrl-C reaches us alone; we pass it on
         )
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, cores)
     return process
-
-
-def _environment(jobs: int) -> dict[str, str]:
-    """Of one process among so many: JAX is set up there anew, and takes its share of a GPU's memory, where one by
-    itself would take three quarters.
-    """
-    inherited = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
-    if jobs == 1 or any(name in inherited for name in MEMORY_SETTINGS):
-        return inherited
-    return {**inherited, MEMORY_SETTINGS[0]: f"{OF_MEMORY / jobs:.3f}"}
 
 
 def _flags(config: TrainConfig) -> list[str]:
@@ -183,10 +168,11 @@ def write_table(path: Path, lines: Sequence[Any]) -> None:
 
 def unfinished(loaded: Sequence[Run], configs: Sequence[TrainConfig]) -> str:
     """Which of the runs are not at their end, if any."""
+    made = [int(run.metrics()[-1]["step"]) for run in loaded]
     named = [
-        f"{run.path.name} ({int(run.metrics()[-1]['step']):,} of {config.steps:,} steps)"
-        for run, config in zip(loaded, configs, strict=True)
-        if run.metrics()[-1]["step"] < config.steps
+        f"{run.path.name} ({steps:,} of {config.steps:,} steps)"
+        for run, config, steps in zip(loaded, configs, made, strict=True)
+        if steps < config.steps
     ]
     return f"Not at their end yet: {', '.join(named)}." if named else ""
 
