@@ -18,9 +18,10 @@ from self_imitation.cli.main import main
 from self_imitation.config import resolve
 from self_imitation.environments.host import engines
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError
-from self_imitation.runs import checkpoint, host_program, training
+from self_imitation.runs import checkpoint, host_program, mailbox, training
 from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.host_program import HostProgram
+from self_imitation.runs.mailbox import Mailbox
 from self_imitation.runs.program import Shapes
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
@@ -88,6 +89,25 @@ def test_what_waits_in_an_emulator_is_not_saved_and_the_rest_goes_on(together):
         again["state.learner.params.policy_head.bias"], saved.state.learner.params.policy_head.bias
     )
     program.close()
+
+
+def test_a_mailbox_hands_over_one_array_after_another(monkeypatch):
+    monkeypatch.setattr(mailbox, "THE_HOST", ())
+    device, rows = jax.local_devices(backend="cpu")[0], np.arange(24, dtype=np.float32).reshape(4, 6)
+    box, double = Mailbox(rows[0], device), jax.jit(lambda array: 2 * mailbox.read(array))
+    found = [np.asarray(double(box.put(row))) for row in rows]
+    np.testing.assert_array_equal(found, 2 * rows)
+    assert box.put(rows[0]).sharding.memory_kind == "pinned_host"
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_news_by_mailbox_are_the_same_news(monkeypatch, parts):
+    by_itself = trained(HostProgram(config_of(2), parts), 12)
+    monkeypatch.setattr(mailbox, "THE_HOST", ())
+    program, used = HostProgram(config_of(2), parts), []
+    monkeypatch.setattr(Mailbox, "put", lambda *given, put=Mailbox.put: (used.append(put(*given)), used[-1])[1])
+    assert_same(trained(program, 12), by_itself)
+    assert len({id(array) for array in used}) == 2 * parts, "one of each part to compile with, one to act with"
 
 
 @pytest.mark.parametrize("overlap", ["on", "off"])

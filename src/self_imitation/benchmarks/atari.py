@@ -93,10 +93,14 @@ def _alone(program: HostProgram) -> dict[str, float]:
     program.compile(progress)
     functions, keys = program.functions, program._keys_there()[0]
     collector, policy = program._opened, progress.acting
-    stacks, news = program._stacks[0], newest(collector.seen[0], collector.fresh[0])
+    sight, news = program._sights[0], newest(collector.seen[0], collector.fresh[0])
+
+    def act() -> np.ndarray:
+        return np.asarray(functions.act(policy, keys, sight.stack, sight.mailbox.put(news))[1])
+
     found = {
         "to bring the newest frames to the device": _milliseconds(lambda: jax.device_put(news)),
-        "to bring them and act": _milliseconds(lambda: np.asarray(functions.act(policy, keys, stacks, news)[1])),
+        "to bring them and act": _milliseconds(act),
     }
     state = [progress]
 

@@ -4,6 +4,7 @@ Between calls a run's progress is plain lists of arrays: to take a tree of modul
 the host longer than it takes a device to act.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,8 +20,12 @@ from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, see
 from self_imitation.columns import Columns, StackColumns, seed_axis, seen_by_network, stacked_up
 from self_imitation.distributions import sample_each
 from self_imitation.runs.arrays import is_key, key_words
+from self_imitation.runs.mailbox import read, shared_with
 from self_imitation.runs.tally import Progress, Tally, add, count, empty_tally
 from self_imitation.types import Metrics
+
+IN_GRAPHS = ("FUSION", "CUBLAS", "CUBLASLT", "CUDNN", "CUSTOM_CALL", "DYNAMIC_SLICE_FUSION", "CONVOLUTION")
+"""What XLA may put into a CUDA graph: all that it does by itself, and convolutions."""
 
 
 class Leaves(NamedTuple):
@@ -48,7 +53,7 @@ class Functions:
         rest = _rest(shape)
         self.places: Progress = jax.tree.unflatten(jax.tree.structure(rest), range(len(jax.tree.leaves(rest))))
         """Where each leaf is in the list of the rest."""
-        self.act = jax.jit(jax.vmap(self._act), out_shardings=_actions_on_host(device))
+        self.act = self._jit_act()
         self._imitate: Any = self.jit(partial(_imitate, agent), (), donated=(0, 1))
         self._learn: Any = self.jit(partial(_learn, agent, one_by_one), (seed_axis(agent.spec),), donated=(1,))
         self._compiled: dict[bool, Any] = {}
@@ -81,7 +86,7 @@ class Functions:
     def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
         """Ahead of time, for all forms of columns."""
         if self._one_by_one:
-            self._imitate = self._imitate.lower(*progress).compile()
+            self._imitate = _compiled_as_one_graph(self._imitate.lower(*progress), self.device)
         self.compile_learning(progress, forms)
 
     def compile_learning(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
@@ -98,6 +103,19 @@ class Functions:
             return _apart(progress), result
 
         return jax.jit(jax.vmap(of_one_seed, (0, 0, *in_axes)), donate_argnums=donated)
+
+    def _jit_act(self) -> Any:
+        """`_act` of all seeds. The news come from a mailbox; and the actions for the host are written where it reads
+        them: to fetch a few numbers from a GPU's own memory takes three times as long.
+        """
+        shared, here = shared_with(self.device), SingleDeviceSharding(self.device)
+        if shared is None:
+            return jax.jit(jax.vmap(self._act))
+
+        def act(acting: list[Array], keys: Array, before: Array | None, news: Array) -> tuple:
+            return jax.vmap(self._act)(acting, keys, before, read(news))
+
+        return jax.jit(act, out_shardings=(here, shared, here, here))
 
     def _act(
         self,
@@ -120,14 +138,14 @@ class Functions:
         return action, action, jax.random.key_data(following), stack
 
 
-def _actions_on_host(device: jax.Device) -> Any:
-    """Of what `_act` gives, the actions that are for the host in memory of the host that the device writes into by
-    itself: to fetch a few numbers from a GPU's own takes three times as long.
+def _compiled_as_one_graph(lowered: Any, device: jax.Device) -> Any:
+    """With convolutions among that which a CUDA graph may hold. XLA leaves them out, and so cuts a program into many
+    graphs and single kernels, each of which the host must start. Only for programs whose arrays stay where they are.
     """
-    if device.platform == "cpu" or "pinned_host" not in {memory.kind for memory in device.addressable_memories()}:
-        return None
-    here = SingleDeviceSharding(device)
-    return here, here.with_memory_kind("pinned_host"), here, here
+    if device.platform != "cpu":
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # not every version of XLA knows of them, or of graphs
+            return lowered.compile(compiler_options={"xla_gpu_enable_command_buffer": ",".join(IN_GRAPHS)})
+    return lowered.compile()
 
 
 def may_have_ended(columns: Columns | StackColumns) -> bool:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from self_imitation import agents, devices
-from self_imitation.columns import Columns, StackColumns, shapes
+from self_imitation.columns import Columns, StackColumns, newest, shapes
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
@@ -22,8 +22,9 @@ from self_imitation.host_collection import HostCollector, Part
 from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves
 from self_imitation.runs.host_memory import MemoryOnHost
+from self_imitation.runs.mailbox import Mailbox
 from self_imitation.runs.program import Shapes, name_of
-from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads
+from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads, Sight
 from self_imitation.runs.tally import Progress, Tally
 
 T = TypeVar("T", bound=Rollout)
@@ -67,8 +68,8 @@ class HostProgram:
         """That the next rollout is to be made with; None: the newest."""
         self._keys: list[Array] | None = None
         """To make it with; None: not made ready yet."""
-        self._stacks: list[Any] = []
-        """What each part saw last, on the device; None, where observations are no stacks."""
+        self._sights: list[Sight] = []
+        """Of each part."""
 
     def _may_overlap(self) -> bool:
         """With images, which take long to learn from; with A2C, for PPO compares its policy with the one that acted;
@@ -103,7 +104,7 @@ class HostProgram:
 
     def compile(self, progress: Leaves) -> None:
         collector, spec = self._opened, self.agent.spec
-        actor = Actor(self.functions, collector, progress.acting, self._keys_there(), self._empty_stacks())
+        actor = Actor(self.functions, collector, progress.acting, self._keys_there(), self._new_sights())
         for part, seen in enumerate(collector.seen):
             actor(part, 0, seen)
         steps = self.config.rollout, collector.seeds, self.config.envs
@@ -159,7 +160,7 @@ class HostProgram:
         return progress
 
     def _new_rollout(self, kind: Callable[..., T], policy: list[Array]) -> T:
-        actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._stacks)
+        actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._sights)
         self._keys, step = None, self._steps_begun
         self._steps_begun += self.config.steps_per_iteration
         return kind(self._opened, actor, step, self.config.env)
@@ -169,11 +170,15 @@ class HostProgram:
             latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
         return self.functions.learn(progress, columns)
 
-    def _empty_stacks(self) -> list[Any]:
-        if not self.functions.stacked:
-            return [None for _ in self._opened.parts]
-        empty = [np.zeros(seen.shape, seen.dtype) for seen in self._opened.seen]
-        return jax.device_put(empty, self._device)
+    def _new_sights(self) -> list[Sight]:
+        """Of empty stacks."""
+        sights, collector = [], self._opened
+        for seen, fresh in zip(collector.seen, collector.fresh, strict=True):
+            stack, news = None, seen
+            if self.functions.stacked:
+                stack, news = jax.device_put(np.zeros_like(seen), self._device), newest(seen, fresh)
+            sights.append(Sight(Mailbox(news, self._device), stack))
+        return sights
 
     def _keys_there(self) -> list[Array]:
         keys = self.keys()
@@ -232,7 +237,7 @@ class HostProgram:
         )
         with named(config.env):
             self.collector.begin(seeds)
-        self._stacks = self._empty_stacks()
+        self._sights = self._new_sights()
         return self.collector
 
     def _parts_that_pay(self) -> int:

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array
@@ -17,6 +17,17 @@ from self_imitation.environments.host.vectors import named
 from self_imitation.host_collection import Collecting, HostCollector
 from self_imitation.runs.host_functions import Functions
 from self_imitation.runs.host_memory import MemoryOnHost
+from self_imitation.runs.mailbox import Mailbox
+
+
+@dataclass
+class Sight:
+    """What one part of the environments sees, as the device has it."""
+
+    mailbox: Mailbox
+    """In which the news arrive."""
+    stack: Array | None
+    """That was seen last; None, where observations are no stacks of frames."""
 
 
 class Actor:
@@ -31,23 +42,23 @@ class Actor:
         collector: HostCollector,
         policy: list[Array],
         keys: list[Array],
-        stacks: list[Any],
+        sights: list[Sight],
     ):
-        """`stacks`: what each part saw last, on the device, which this keeps up to date."""
-        self._functions, self._collector, self._policy, self._stacks = functions, collector, policy, stacks
+        """`sights`: of each part; this keeps them up to date."""
+        self._functions, self._collector, self._policy, self._sights = functions, collector, policy, sights
         self._keys = keys
         """From act to act they stay on the device: to bring some there takes nearly as long as to act."""
         self.seen: list[list[Array]] = [[] for _ in keys]
         self.action: list[list[Array]] = [[] for _ in keys]
 
     def __call__(self, part: int, time: int, observation: np.ndarray) -> np.ndarray:
-        stacked = self._stacks[part] is not None
-        news = newest(observation, self._collector.fresh[part]) if stacked else observation
+        sight = self._sights[part]
+        news = observation if sight.stack is None else newest(observation, self._collector.fresh[part])
         action, told, self._keys[part], seen = self._functions.act(
-            self._policy, self._keys[part], self._stacks[part], news
+            self._policy, self._keys[part], sight.stack, sight.mailbox.put(news)
         )
-        if stacked:
-            self._stacks[part] = seen
+        if seen is not None:
+            sight.stack = seen
             self.seen[part].append(seen)
             self.action[part].append(action)
         return np.asarray(told)
