@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from self_imitation.environments.host import engines
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError
 from self_imitation.runs import checkpoint, host_program, mailbox, training
 from self_imitation.runs.arrays import from_arrays, to_arrays
+from self_imitation.runs.host_functions import Leaves, compiled_as_one_graph
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.mailbox import Mailbox
 from self_imitation.runs.program import Shapes
@@ -89,6 +92,28 @@ def test_what_waits_in_an_emulator_is_not_saved_and_the_rest_goes_on(together):
         again["state.learner.params.policy_head.bias"], saved.state.learner.params.policy_head.bias
     )
     program.close()
+
+
+@pytest.mark.parametrize("fails", ["nothing", "compiling", "recording"])
+def test_an_update_is_one_graph_where_that_works(fails):
+    class Lowered:
+        def compile(self, compiler_options=None):
+            if compiler_options and fails == "compiling":
+                raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: no such command")
+            return partial(self.run, "as one" if compiler_options else "as usual")
+
+        def run(self, how, acting, rest):
+            calls.append(how)
+            if how == "as one" and (fails == "recording" or calls[-2:] != ["as usual", "as one"]):
+                raise jax.errors.JaxRuntimeError("UNKNOWN: CUDNN_STATUS_EXECUTION_FAILED")
+            for leaf in [*acting, *rest]:
+                leaf.delete()  # it is used up
+            return Leaves([jnp.ones(2)], [jnp.ones(3)]), None
+
+    calls, progress = [], Leaves([jnp.zeros(2)], [jnp.zeros(3)])
+    compiled = compiled_as_one_graph(Lowered(), progress, "gpu")
+    assert compiled.args == ("as one" if fails == "nothing" else "as usual",)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(progress)), "it is tried with copies"
 
 
 def test_a_mailbox_hands_over_one_array_after_another(monkeypatch):

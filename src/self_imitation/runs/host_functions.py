@@ -4,7 +4,6 @@ Between calls a run's progress is plain lists of arrays: to take a tree of modul
 the host longer than it takes a device to act.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -86,7 +85,7 @@ class Functions:
     def compile(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
         """Ahead of time, for all forms of columns."""
         if self._one_by_one:
-            self._imitate = _compiled_as_one_graph(self._imitate.lower(*progress), self.device)
+            self._imitate = compiled_as_one_graph(self._imitate.lower(*progress), progress, self.device.platform)
         self.compile_learning(progress, forms)
 
     def compile_learning(self, progress: Leaves, forms: Sequence[Columns | StackColumns]) -> None:
@@ -138,14 +137,23 @@ class Functions:
         return action, action, jax.random.key_data(following), stack
 
 
-def _compiled_as_one_graph(lowered: Any, device: jax.Device) -> Any:
+def compiled_as_one_graph(lowered: Any, progress: Leaves, platform: str) -> Any:
     """With convolutions among that which a CUDA graph may hold. XLA leaves them out, and so cuts a program into many
     graphs and single kernels, each of which the host must start. Only for programs whose arrays stay where they are.
+
+    Not every version of XLA can do it, nor every GPU: it is tried, with copies.
     """
-    if device.platform != "cpu":
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # not every version of XLA knows of them, or of graphs
-            return lowered.compile(compiler_options={"xla_gpu_enable_command_buffer": ",".join(IN_GRAPHS)})
-    return lowered.compile()
+    as_usual = lowered.compile()
+    if platform == "cpu":
+        return as_usual
+    try:
+        as_one = lowered.compile(compiler_options={"xla_gpu_enable_command_buffer": ",".join(IN_GRAPHS)})
+        # cuDNN loads a program when it is first used, which it can't while a graph is recorded
+        loaded, _ = as_usual(*jax.tree.map(jnp.copy, progress))
+        jax.block_until_ready(as_one(*loaded))
+    except jax.errors.JaxRuntimeError:
+        return as_usual
+    return as_one
 
 
 def may_have_ended(columns: Columns | StackColumns) -> bool:

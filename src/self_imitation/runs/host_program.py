@@ -141,6 +141,7 @@ class HostProgram:
                 for before, after in itertools.pairwise(due):
                     rollouts[0].wait_for_a_step()
                     progress = self._imitate(progress, after - before)
+                    self._keys = self._keys or self._keys_there()  # not when threads wait for the next rollout
                 self._policy = progress.acting
                 if number + 1 < iterations:
                     rollouts.append(begin(self._policy))
@@ -148,7 +149,6 @@ class HostProgram:
                 if number + 1 < iterations:
                     rollouts[1].wait_for_a_step()
                 progress = self._learn(progress, rollouts.popleft().columns())
-                self._keys = self._keys or self._keys_there()  # not when threads wait for the rollout
         finally:
             for rollout in rollouts:  # only after a fault
                 rollout.stop()
