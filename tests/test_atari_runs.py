@@ -328,6 +328,18 @@ def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypa
     assert set(figures["alone"]) >= {"one update of self-imitation", "A2C and remembering"}
 
 
+def test_bench_measures_updates_from_a_full_memory():
+    from self_imitation.benchmarks import atari
+
+    program = HostProgram(config_of(2), parts=1)
+    progress = atari.begin_with_full_memory(program)
+    program.compile(progress)
+    sums = program.tally(program.advance(progress, 3)).sums
+    program.close()
+    np.testing.assert_array_equal(sums["memory_size"], 3 * program.config.sil.capacity)
+    np.testing.assert_allclose(sums["sil_imitated"], 3, err_msg="all that is drawn is imitated")
+
+
 def test_a_memory_of_fewer_steps_than_a_stack_has_frames_imitates_nothing_and_stays_finite(tmp_path):
     tiny = {"sil.capacity": 3, "sil.batch": 3, "sil.start_after": 0, "sil.keep": "all", "steps": 900}
     _, finished = start(config_of(**tiny, out=str(tmp_path / "run")), Silent())

@@ -6,14 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from self_imitation import devices
+from self_imitation import devices, priority_tree
 from self_imitation.columns import newest, shapes
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import atari, engines
+from self_imitation.memory import Memory
+from self_imitation.runs.host_functions import Leaves
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.rollouts import Actor
 from self_imitation.validation import validate
@@ -61,7 +65,7 @@ def measure(seeds: int) -> dict[str, Any]:
     settings = config(seeds)
     copies, alone, training = seeds * settings.envs, list[float](), list[float]()
     with contextlib.closing(HostProgram(settings)) as program, emulators(copies) as rate:
-        progress = program.begin()
+        progress = begin_with_full_memory(program)
         program.compile(progress)
         progress, _ = _advance(program, progress)
         for _ in range(ROUNDS):
@@ -82,6 +86,30 @@ def measure(seeds: int) -> dict[str, Any]:
     }
 
 
+def begin_with_full_memory(program: HostProgram) -> Leaves:
+    """As it is after a while: updates draw from all of it, and all that they draw is worth more than expected."""
+    progress = program.functions.unflatten(program.begin())
+    memory = progress.state.memory
+    assert memory is not None
+
+    def full(memory: Memory) -> tuple:
+        slots, spare = memory.returns.shape[0], memory.stack - 1
+        tree = priority_tree.update(
+            memory.tree, jnp.arange(slots), jnp.ones(slots), jnp.arange(slots) < memory.capacity
+        )
+        count = jnp.int32(memory.capacity)
+        return tree, jnp.full(slots, spare, jnp.uint8), jnp.ones(slots), count, count
+
+    parts = jax.vmap(full)(memory)
+    return program.functions.flatten(
+        eqx.tree_at(
+            lambda p: [getattr(p.state.memory, name) for name in ("tree", "age", "returns", "head", "size")],
+            progress,
+            parts,
+        )
+    )
+
+
 def alone() -> dict[str, float]:
     """Milliseconds of each thing that one run asks of the device, by itself."""
     with contextlib.closing(HostProgram(config(1))) as program:
@@ -89,7 +117,7 @@ def alone() -> dict[str, float]:
 
 
 def _alone(program: HostProgram) -> dict[str, float]:
-    settings, progress = program.config, program.begin()
+    settings, progress = program.config, begin_with_full_memory(program)
     program.compile(progress)
     functions, keys = program.functions, program._keys_there()[0]
     collector, policy = program._opened, progress.acting
