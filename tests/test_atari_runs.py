@@ -19,7 +19,7 @@ from self_imitation import agents, load
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
 from self_imitation.environments.host import engines
-from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError
+from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, UsageError
 from self_imitation.runs import checkpoint, host_program, mailbox, training
 from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.host_functions import Leaves, compiled_as_one_graph
@@ -290,6 +290,12 @@ def test_a_run_is_evaluated_and_told_beside_a_human(tmp_path, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(run), "--episodes", "2"]) == 0
     assert "of a human" in capsys.readouterr().out
+    policy, frames = load(run).policy(0), np.zeros((4, 84, 84), np.uint8)
+    assert policy.act(frames).shape == ()
+    assert policy.act(frames[None][:0]).shape == (0,)
+    for wrong in (frames / 255, frames.astype(int) - 1, frames.astype(int) + 256):
+        with pytest.raises(UsageError, match=r"observation: .* is not allowed; allowed: whole numbers from 0 to 255"):
+            policy.act(wrong)
 
 
 def test_the_memory_for_frames_is_no_larger_than_its_frames():

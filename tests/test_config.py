@@ -149,8 +149,8 @@ def test_config_survives_json():
     [
         (lambda data: data.update(version=99), "version: 99 is not allowed; this release reads version 2"),
         (lambda data: data.pop("version"), "not the config of a run"),
-        (lambda data: data.pop("steps"), "missing or unknown: steps"),
-        (lambda data: data["sil"].update(magic=1), r"missing or unknown: sil\.magic"),
+        (lambda data: data.pop("steps"), "settings missing: steps"),
+        (lambda data: data["sil"].update(magic=1), r"settings unknown: sil\.magic"),
         (lambda data: data.update(steps=-1), "steps: -1 is not allowed"),
     ],
 )

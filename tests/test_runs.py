@@ -5,6 +5,8 @@ import math
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -317,7 +319,11 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(two_checkpoints, finished
     assert training.counters.iteration * 20 == first
     assert len(heard.messages) == 1
     assert f"checkpoints/{last} is damaged ({name}: " in heard.messages[0]
-    resume(path)
+    assert "); trying the one before" in heard.messages[0]
+    assert "Errno" not in heard.messages[0]
+    again = Heard()
+    resume(path, listener=again)
+    assert not any("has made all of its steps" in message for message in again.messages), "not any more"
     assert_same_checkpoint(finished.path, path, STEPS)
     assert rows(finished.path) == rows(path)
 
@@ -326,8 +332,10 @@ def test_all_checkpoints_damaged_is_an_error_and_nothing_is_lost(copy):
     before = rows(copy)
     for file in copy.glob("checkpoints/*/state.safetensors"):
         _flip(file, 1000)
+    heard = Heard()
     with pytest.raises(UsageError, match="has no checkpoint that is not damaged"):
-        resume(copy, steps=3000)
+        resume(copy, steps=3000, listener=heard)
+    assert not heard.messages[-1].endswith("trying the one before"), "there is none"
     assert rows(copy) == before
     assert RunDirectory(copy).config().steps == STEPS, "nor is the new total written"
 
@@ -416,10 +424,37 @@ def test_a_pickle_in_place_of_a_checkpoint_is_never_run(copy):
     assert not (copy / "ran").exists()
 
 
-def test_missing_rows_of_metrics_are_noticed(copy):
-    (copy / "metrics.csv").write_text("seed,step\n")
-    with pytest.raises(UsageError, match=r"metrics\.csv' is shorter than its checkpoint says"):
+@pytest.mark.parametrize("left", ["nothing", "no bytes", "half a header", "some rows"])
+def test_a_run_whose_rows_of_metrics_are_lost_goes_on_and_says_so(copy, left):
+    table = copy / "metrics.csv"
+    whole = table.read_bytes()
+    header, first, second, *_ = whole.splitlines(keepends=True)
+    table.write_bytes({"no bytes": b"", "half a header": header[:20]}.get(left, header + first + second[:9]))
+    if left == "nothing":
+        table.unlink()
+    heard = Heard()
+    resume(copy, steps=3000, listener=heard)
+    assert "metrics.csv lacks rows of steps before this; it goes on with those that it has" in heard.messages
+    found = table.read_bytes().splitlines(keepends=True)
+    assert found[0] == header
+    kept = [first] if left == "some rows" else []
+    assert found[1 : 1 + len(kept)] == kept
+    steps = [int(line.split(b",")[1]) for line in found[1 + len(kept) :]]
+    assert steps
+    assert min(steps) > STEPS
+
+
+@pytest.mark.parametrize("kind", ["another table", "bytes", "directory"])
+def test_what_is_no_table_of_metrics_is_left_alone_and_told(copy, kind):
+    table = copy / "metrics.csv"
+    table.unlink()
+    if kind == "directory":
+        table.mkdir()
+    else:
+        table.write_bytes(b"seed,step\n" if kind == "another table" else bytes(range(256)))
+    with pytest.raises(UsageError, match=r"metrics\.csv' is damaged; it is not this run's table.* move it away"):
         resume(copy, steps=3000)
+    assert table.exists()
     assert RunDirectory(copy).config().steps == STEPS
 
 
@@ -494,10 +529,34 @@ def test_python_interface(finished):
     assert len({int(policy.act(observation)) for _ in range(50)}) > 1, "an early policy is far from certain"
     with pytest.raises(UsageError, match=r"observation: \(4,\) is not allowed; allowed: shape \(5,\)"):
         policy.act(np.zeros(4))
+    assert policy.act(np.zeros((0, 7, 5))).shape == (0, 7)
+    for wrong, told in ((None, "'object'"), ([[1], [1, 2]], "'object'"), (["a"] * 5, "'str32'"), (1j, "'complex128'")):
+        with pytest.raises(UsageError, match=rf"observation: {told} is not allowed; allowed: numbers of shape \(5,\)"):
+            policy.act(wrong)
+    with pytest.raises(UsageError, match="observation: nan is not allowed; allowed: finite numbers"):
+        policy.act([1, 2, np.nan, 1, 1])
     with pytest.raises(UsageError, match="seed: 2 is not allowed; this run has seeds 0 to 1"):
         run.policy(seed=2)
     episode = run.play()
     assert len(episode.observations) == len(episode.actions) + 1 == len(episode.rewards) + 1
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("train(settings=[1])", 'settings: [1] is not allowed; allowed: values by name, as in {"sil.updates": 8}'),
+        ("train(settings={3: 3})", "settings: {3: 3} is not allowed; allowed: values by name"),
+        ("train(out=3)", "out: 3 is not allowed; allowed: the path of a new directory"),
+        ("load(3)", "run: 3 is not allowed; allowed: the path of a run's directory"),
+        ("load(RUN).policy(0.0)", "seed: 0.0 is not allowed; this run has seeds 0 to 1"),
+        ("load(RUN).policy(True)", "seed: True is not allowed"),
+    ],
+)
+def test_arguments_of_wrong_types_are_told_by_name(finished, call, told):
+    """In a process of its own: here types are checked at every call."""
+    script = f"from self_imitation import load, train; RUN = {str(finished.path)!r}; {call}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=finished.path.parent)
+    assert f"UsageError: {told}" in done.stderr.splitlines()[-1]
 
 
 def test_arguments_from_python_are_as_strict_and_as_kind(tmp_path):

@@ -122,7 +122,8 @@ def load_latest(
     looking = True
     while looking:
         looking = False
-        for step in reversed(steps(directory)):
+        saved = steps(directory)
+        for step in reversed(saved):
             path = directory / str(step)
             try:
                 return load(path, _read_meta(path, settings))
@@ -130,7 +131,8 @@ def load_latest(
                 if not path.exists():
                     looking = True
                     break
-                warn(f"checkpoint {path} is damaged ({error}); trying the one before")
+                then = "" if step == saved[0] else "; trying the one before"
+                warn(f"checkpoint {path} is damaged ({error}){then}")
     if steps(directory):
         raise UsageError(f"run: {str(directory.parent)!r} has no checkpoint that is not damaged")
     return None
@@ -159,7 +161,9 @@ def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
         if _checksum(file) != meta["checksums"].get(name):
             raise DamagedError(f"{name}: checksum differs")
         return _from_file(file)
-    except (OSError, safetensors.SafetensorError) as error:
+    except OSError as error:
+        raise DamagedError(f"{name}: {error.strerror}") from None
+    except safetensors.SafetensorError as error:
         raise DamagedError(f"{name}: {error}") from None
 
 

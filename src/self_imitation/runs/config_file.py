@@ -27,9 +27,14 @@ def from_json(data: object, source: str) -> TrainConfig:
     dotted: dict[str, object] = {}
     for name, value in settings.items():
         dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
-    if missing := set(flatten(config)) ^ set(dotted):
-        raise UsageError(f"{source}: settings missing or unknown: {', '.join(sorted(missing))}")
-    return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
+    known = set(flatten(config))
+    for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
+        if names:
+            raise UsageError(f"{source}: settings {what}: {', '.join(sorted(names))}")
+    try:
+        return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
 
 
 MAY_CHANGE = ("steps", "out", "checkpoint_seconds", "checkpoints_kept")

@@ -78,6 +78,8 @@ def create(config: TrainConfig, checkpoint_bytes: int = 0) -> RunDirectory:
 
 
 def open_run(path: str | Path) -> RunDirectory:
+    if not isinstance(path, str | os.PathLike):
+        raise bad_value("run", path, "allowed: the path of a run's directory")
     run = RunDirectory(Path(path))
     if not run.path.is_dir():
         raise bad_value("run", str(path), "there is no such directory")

@@ -25,16 +25,18 @@ class MetricsWriter:
     def __init__(self, directory: Path, columns: Sequence[str], keep_bytes: int | None):
         """`keep_bytes`: how much of an existing table stands, the rest came after the checkpoint from which the run
         goes on and is cut off. None: a new table is begun.
+
+        A table that is shorter than that goes on with the rows that it has.
         """
         self.columns = [*LEADING, *columns, *TIMING]
         self._directory = directory
         self._resumed = keep_bytes is not None
         self._boards: dict[int, EventFile] = {}
-        self._waiting = b"" if self._resumed else _line(self.columns)
-        self._bytes = keep_bytes or 0
         path = directory / FILE
-        if self._resumed and (not path.is_file() or path.stat().st_size < self._bytes):
-            raise UsageError(f"run: {str(path)!r} is shorter than its checkpoint says; rows are missing")
+        self._bytes = _bytes_of_whole_rows(path, self.columns, keep_bytes) if keep_bytes is not None else 0
+        self._waiting = b"" if self._bytes else _line(self.columns)
+        self.lacks_rows = self._bytes < (keep_bytes or 0)
+        """That were there when the run was saved."""
         if not self._resumed:
             shutil.rmtree(directory / "tensorboard", ignore_errors=True)
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
@@ -86,11 +88,26 @@ def read(directory: Path) -> list[dict[str, float]]:
         rows = [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(lines)]
     except FileNotFoundError:
         return []
-    except (ValueError, TypeError, OSError, csv.Error) as error:
+    except OSError as error:
+        raise UsageError(f"run: {str(path)!r} can't be read; {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"run: {str(path)!r} is damaged; it is not text") from None
+    except (ValueError, TypeError, csv.Error) as error:
         raise UsageError(f"run: {str(path)!r} is damaged; {error}") from None
     if rows and not set(LEADING) <= set(rows[0]):
         raise UsageError(f"run: {str(path)!r} is damaged; it has no column {sorted(set(LEADING) - set(rows[0]))[0]!r}")
     return rows
+
+
+def _bytes_of_whole_rows(path: Path, columns: Sequence[str], most: int) -> int:
+    """How many there are at the beginning of the table, up to so many bytes."""
+    if not path.exists():
+        return 0
+    found, header = path.read_bytes()[:most] if path.is_file() else None, _line(columns)
+    if found is None or not found.startswith(header[: len(found)]):
+        away = "move it away, and the run goes on without its rows"
+        raise UsageError(f"run: {str(path)!r} is damaged; it is not this run's table of metrics; {away}")
+    return found.rfind(b"\n") + 1
 
 
 def _line(cells: Sequence[str]) -> bytes:

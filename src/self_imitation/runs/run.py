@@ -1,6 +1,7 @@
 """The Python interface: train, load, act, evaluate."""
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ def train(
     `settings` holds any other setting by its dotted name, as on the command line:
     `{"sil.updates": 8, "network.hidden": (64,)}`.
     """
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise bad_value("out", out, "allowed: the path of a new directory")
+    if settings is not None and not (isinstance(settings, Mapping) and all(isinstance(name, str) for name in settings)):
+        raise bad_value("settings", settings, 'allowed: values by name, as in {"sil.updates": 8}')
     named = {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed, "out": None if out is None else str(out)}
     for name in ("env", "preset", *named):
         if name in (settings or {}):
@@ -97,8 +102,6 @@ def go_on(
     total, done = config.iterations * config.steps_per_iteration, max(checkpoint.steps(run.checkpoints), default=0)
     if steps is not None and total < done:
         raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
-    if steps is None and total == done:
-        listener.message("The run has made all of its steps; --steps gives it more.")
     return _go(run, config, listener, stop)
 
 
@@ -113,6 +116,8 @@ def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callab
     try:
         with files.lock(run.path):
             training = Training(run, config, listener)
+            if training.counters.iteration >= config.iterations:
+                listener.message("The run has made all of its steps; --steps gives it more.")
             if config != run.config():
                 run.write_config(config)
             finished = training.go(stop)
@@ -154,19 +159,36 @@ class Policy:
         self._shape = (spaces.observation_space.shape or ()) if spaces else agent.spec.observation_shape
         self._act = jax.jit(partial(evaluation.act, agent), static_argnums=0)
         self._key = jax.random.key(seed)
+        self._is_image = agent.spec.observation_kind == "image"
 
     def act(self, observation: Any, greedy: bool = False) -> np.ndarray:
         """The policy's action, sampled as in training or the most likely one, as the environment takes it."""
-        given = np.asarray(observation)
+        given = self._numbers(observation)
         several = given.shape[: given.ndim - len(self._shape)]
         if given.shape != (*several, *self._shape):
             raise bad_value("observation", given.shape, f"allowed: shape {self._shape}, or a batch of it")
-        batch = given.reshape(-1, *self._shape)
+        batch = given.reshape(math.prod(several), *self._shape)
+        if not len(batch):  # as for one, of which none is asked for
+            batch = np.zeros((1, *self._shape), given.dtype)
         seen = self._spaces.observation(batch) if self._spaces else batch.astype(np.float32)
         self._key, key = jax.random.split(self._key)
         actions = np.asarray(self._act(greedy, self._policies, seen, key))
         taken = self._spaces.action(actions) if self._spaces else actions
-        return taken.reshape((*several, *taken.shape[1:]))
+        return taken[: math.prod(several)].reshape((*several, *taken.shape[1:]))
+
+    def _numbers(self, observation: Any) -> np.ndarray:
+        """As the policy can read them."""
+        try:
+            given = np.asarray(observation)
+        except ValueError:  # of lists that differ in length
+            given = np.asarray(None)
+        if given.dtype.kind not in "buif":
+            raise bad_value("observation", given.dtype.name, f"allowed: numbers of shape {self._shape}")
+        if self._is_image and (given.dtype.kind == "f" or (given.size and (given.min() < 0 or given.max() > 255))):
+            raise bad_value("observation", given.dtype.name, "allowed: whole numbers from 0 to 255")
+        if not np.isfinite(given).all():
+            raise bad_value("observation", float(given[~np.isfinite(given)][0]), "allowed: finite numbers")
+        return given
 
 
 class Run:
@@ -177,7 +199,8 @@ class Run:
         self.config = directory.config()
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {self.config.seeds} seeds)"
+        seeds = "seed" if len(self.seeds) == 1 else "seeds"
+        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
 
     @property
     def path(self) -> Path:
@@ -295,7 +318,7 @@ class Run:
         return policies
 
     def _policies_of(self, seed: int) -> Policies:
-        if seed not in self.seeds:
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed not in self.seeds:
             raise bad_value("seed", seed, f"this run has seeds {self.seeds[0]} to {self.seeds[-1]}")
         index = self.seeds.index(seed)
         return jax.tree.map(lambda leaf: leaf[index], self._policies)

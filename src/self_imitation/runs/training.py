@@ -81,6 +81,8 @@ class Training:
         keep_bytes = self.counters.metrics_bytes if self._resumed else None
         names = [*self.program.columns, *self.program.shapes.one_seed.tally.sums]
         self.metrics = MetricsWriter(run.path, names, keep_bytes)
+        if self.metrics.lacks_rows:
+            listener.message(f"{metrics.FILE} lacks rows of steps before this; it goes on with those that it has")
 
     def go(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` says so; True if the end was reached. A checkpoint is there either way."""
@@ -210,7 +212,7 @@ class Training:
         try:
             self.metrics.write(rows)
         except OSError as error:
-            self.listener.message(f"metrics at step {step} not written: {files.explain(error, self.run.path)}")
+            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.path)}")
         self.listener.logged(rows)
         self._warn_of_empty_memory(rows)
 
