@@ -148,8 +148,9 @@ seeds: with so few, only large differences show. Thin lines are single seeds. Sc
 
 The first points are the steps until a seed first scored at all, as far as rows of metrics tell. Until then there is
 nothing to imitate, and both agents of a seed, which draw the same random numbers, do the same: they have the same luck,
-and differ in what they make of it. How long it takes is luck alone. Freeway's road, for one, a player at random crosses
-in about one game of 500 (6 of 3,072 that were counted), which is once in a million steps.
+and differ in what they make of it. Only where one of them was stopped and resumed, which begins fresh games, their luck
+parts. How long it takes is luck alone. Freeway's road, for one, a player at random crosses in about one game of 500
+(6 of 3,072 that were counted), which is once in a million steps.
 
 The paper's scores are those after 50 M steps: A2C+SIL's of its table of games that are hard to explore (with the same
 bias correction, 0.1), A2C's of its table of 49 games.
