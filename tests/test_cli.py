@@ -225,6 +225,7 @@ def test_resume_sets_a_new_total(capsys, tmp_path):
     assert status == 0
     assert "from step 800 to 800 steps" in out
     assert "The run has made all of its steps; --steps gives it more." in out
+    assert "gives it more" not in told(capsys, "resume", path, "--steps", 800)[1]
 
 
 def test_evaluate_all_seeds(capsys, run, tmp_path):

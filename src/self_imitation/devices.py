@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 SMALL_LAYER = 256
 """Up to this width a layer is so little work that sharing it between threads costs more than it brings."""
-
-
 OF_MEMORY = 0.9
 """Of a GPU's that several processes share."""
 MEMORY_SETTINGS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")

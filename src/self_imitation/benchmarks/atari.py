@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from self_imitation import devices, priority_tree
+from self_imitation import devices
+from self_imitation.benchmarks import replay
 from self_imitation.columns import newest, shapes
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments import catalogue
@@ -88,26 +89,15 @@ def measure(seeds: int) -> dict[str, Any]:
 
 def begin_with_full_memory(program: HostProgram) -> Leaves:
     """As it is after a while: updates draw from all of it, and all that they draw is worth more than expected."""
+
+    def full(memory: Memory) -> Memory:
+        filled = replay.fill(memory, jnp.ones(memory.capacity))
+        return eqx.tree_at(lambda m: m.returns, filled, jnp.ones_like(memory.returns))
+
     progress = program.functions.unflatten(program.begin())
-    memory = progress.state.memory
-    assert memory is not None
-
-    def full(memory: Memory) -> tuple:
-        slots, spare = memory.returns.shape[0], memory.stack - 1
-        tree = priority_tree.update(
-            memory.tree, jnp.arange(slots), jnp.ones(slots), jnp.arange(slots) < memory.capacity
-        )
-        count = jnp.int32(memory.capacity)
-        return tree, jnp.full(slots, spare, jnp.uint8), jnp.ones(slots), count, count
-
-    parts = jax.vmap(full)(memory)
-    return program.functions.flatten(
-        eqx.tree_at(
-            lambda p: [getattr(p.state.memory, name) for name in ("tree", "age", "returns", "head", "size")],
-            progress,
-            parts,
-        )
-    )
+    assert progress.state.memory is not None
+    memory = jax.vmap(full)(progress.state.memory)
+    return program.functions.flatten(eqx.tree_at(lambda p: p.state.memory, progress, memory))
 
 
 def alone() -> dict[str, float]:

@@ -46,11 +46,21 @@ def full_memory(config: SelfImitationConfig) -> Memory:
     )
     memory = episodic_memory.create(rollout, config, room=50)
     priority = jax.random.uniform(key_priority, (config.capacity,), minval=episodic_memory.MIN_PRIORITY)
-    every = jnp.arange(config.capacity)
-    tree = priority_tree.update(memory.tree, every, priority**config.priority_exponent, jnp.ones(config.capacity, bool))
     observation = jax.random.uniform(key_observation, memory.observation.shape)
+    filled = fill(memory, priority**config.priority_exponent)
+    return eqx.tree_at(lambda m: m.observation, filled, observation)
+
+
+def fill(memory: Memory, weight: Float[Array, " capacity"]) -> Memory:
+    """All of it can be drawn, each step with this weight; where it holds frames, with those before it."""
+    count, slots = memory.capacity, memory.returns.shape[0]
+    tree = priority_tree.update(memory.tree, jnp.arange(count), weight, jnp.ones(count, bool))
+    age = None if memory.age is None else jnp.full(slots, memory.stack - 1, jnp.uint8)
     return eqx.tree_at(
-        lambda m: (m.tree, m.observation, m.size), memory, (tree, observation, jnp.int32(config.capacity))
+        lambda m: (m.tree, m.age, m.head, m.size),
+        memory,
+        (tree, age, jnp.int32(count % slots), jnp.int32(count)),
+        is_leaf=lambda leaf: leaf is None,
     )
 
 

@@ -28,15 +28,19 @@ class Mailbox:
 
     def __init__(self, form: np.ndarray, device: jax.Device):
         memory = shared_with(device)
-        self._array = None if memory is None else jax.device_put(np.zeros(form.shape, form.dtype), memory)
-        self._inside = None if self._array is None else _inside(self._array)
+        self._shared: tuple[Array, np.ndarray] | None = None
+        """The array that programs are given, and its own memory, to write into."""
+        if memory is not None:
+            array = jax.device_put(np.zeros(form.shape, form.dtype), memory)
+            self._shared = array, _inside(array)
 
     def put(self, values: np.ndarray) -> Array | np.ndarray:
         """What to give to a program that is to read these `values`, and that has read those before."""
-        if self._array is None or self._inside is None:
+        if self._shared is None:
             return values
-        self._inside[:] = values
-        return self._array
+        array, inside = self._shared
+        inside[:] = values
+        return array
 
 
 def read(array: Array) -> Array:

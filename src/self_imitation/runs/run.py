@@ -102,7 +102,8 @@ def go_on(
     total, done = config.iterations * config.steps_per_iteration, max(checkpoint.steps(run.checkpoints), default=0)
     if steps is not None and total < done:
         raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: that or more")
-    return _go(run, config, listener, stop)
+    more = "The run has made all of its steps; --steps gives it more." if steps is None else ""
+    return _go(run, config, listener, stop, more)
 
 
 def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
@@ -112,12 +113,15 @@ def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run
     return Run(run, warn)
 
 
-def _go(run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callable[[], bool]) -> tuple["Run", bool]:
+def _go(
+    run: RunDirectory, config: TrainConfig, listener: Listener, stop: Callable[[], bool], at_the_end: str = ""
+) -> tuple["Run", bool]:
+    """`at_the_end`: what is told of a run that has nothing left to do."""
     try:
         with files.lock(run.path):
             training = Training(run, config, listener)
-            if training.counters.iteration >= config.iterations:
-                listener.message("The run has made all of its steps; --steps gives it more.")
+            if at_the_end and training.counters.iteration >= config.iterations:
+                listener.message(at_the_end)
             if config != run.config():
                 run.write_config(config)
             finished = training.go(stop)
@@ -184,9 +188,10 @@ class Policy:
             given = np.asarray(None)
         if given.dtype.kind not in "buif":
             raise bad_value("observation", given.dtype.name, f"allowed: numbers of shape {self._shape}")
-        if self._is_image and (given.dtype.kind == "f" or (given.size and (given.min() < 0 or given.max() > 255))):
-            raise bad_value("observation", given.dtype.name, "allowed: whole numbers from 0 to 255")
-        if not np.isfinite(given).all():
+        if self._is_image and given.dtype != np.uint8:
+            if given.dtype.kind == "f" or (given.size and (given.min() < 0 or given.max() > 255)):
+                raise bad_value("observation", given.dtype.name, "allowed: whole numbers from 0 to 255")
+        elif given.dtype.kind == "f" and not np.isfinite(given).all():
             raise bad_value("observation", float(given[~np.isfinite(given)][0]), "allowed: finite numbers")
         return given
 
