@@ -1,0 +1,97 @@
+"""Programs that are started before what they compute with is there. A CPU waits for it itself, when it is told to."""
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooLong
+
+import jax
+import numpy as np
+import pytest
+from helpers import OrdersHere
+
+from self_imitation.runs import meeting
+from self_imitation.runs.meeting import Meeting
+
+NEWS = jax.ShapeDtypeStruct((2, 3), np.float32)
+DEVICE = jax.local_devices(backend="cpu")[0]
+
+
+def doubling(orders=None):
+    meeting = Meeting(NEWS, NEWS, DEVICE, orders or OrdersHere())
+
+    @jax.jit
+    def program(factor):
+        answer = factor * meeting.receive()
+        return answer, meeting.deliver(answer)
+
+    return meeting, program
+
+
+def test_a_program_waits_for_the_news_and_answers_them():
+    meeting, double = doubling()
+    with ThreadPoolExecutor(1) as thread:  # a CPU computes so little at once, in the thread that starts it
+        for number in range(3):
+            news = np.random.default_rng(number).random(NEWS.shape, np.float32)
+            started = thread.submit(double, 2.0)
+            with pytest.raises(TooLong):
+                started.result(timeout=0.1)
+            meeting.put(news)
+            np.testing.assert_array_equal(meeting.take(started.result()), 2 * news)
+
+
+def test_news_may_be_there_before_the_program_and_may_never_come():
+    meeting, double = doubling()
+    news = np.ones(NEWS.shape, np.float32)
+    for number in (1, 2):
+        meeting.put(number * news)
+        np.testing.assert_array_equal(meeting.take(double(2.0)), 2 * number * news)
+    with ThreadPoolExecutor(1) as thread:
+        started = thread.submit(double, 2.0)
+        meeting.put(None)
+        meeting.take(started.result(timeout=10))
+    meeting.put(3 * news)
+    np.testing.assert_array_equal(meeting.take(double(2.0)), 6 * news, err_msg="it goes on after that")
+
+
+def test_numbers_of_meetings_begin_again(monkeypatch):
+    monkeypatch.setattr(meeting, "MOST", 3)
+    meet, double = doubling()
+    for number in range(7):
+        news = np.full(NEWS.shape, number, np.float32)
+        meet.put(news)
+        np.testing.assert_array_equal(meet.take(double(2.0)), 2 * news)
+
+
+def test_a_device_that_does_not_carry_out_its_orders_is_told(monkeypatch):
+    class Refusing(OrdersHere):
+        def write(self, stream, place, number):
+            raise RuntimeError("CUDA answered cuStreamWriteValue32_v2 with error 801")
+
+    class Silent(OrdersHere):
+        def write(self, stream, place, number):
+            pass
+
+    monkeypatch.setattr(meeting, "LONG", 0.1)
+    for orders, told in ((Refusing(), "cuStreamWriteValue32_v2 with error 801"), (Silent(), "did not answer")):
+        meet, double = doubling(orders)
+        meet.put(np.ones(NEWS.shape, np.float32))
+        with pytest.raises(RuntimeError, match=told):
+            meet.take(double(2.0))
+
+
+def test_only_a_gpu_with_cudas_own_library_can_wait(monkeypatch):
+    def none(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", none)
+    meeting.orders_for.cache_clear()
+    assert meeting.orders_for("cpu") is None
+    assert meeting.orders_for("gpu") is None
+    meeting.orders_for.cache_clear()
+
+
+def test_an_error_of_cuda_is_told_with_the_function_that_gave_it():
+    answering = meeting._function(ctypes.CDLL(None).abs, ctypes.c_int)
+    answering(0)
+    with pytest.raises(RuntimeError, match="CUDA answered abs with error 700"):
+        answering(-700)
