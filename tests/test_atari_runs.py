@@ -127,11 +127,12 @@ class Refusing(OrdersHere):
 )
 def test_acts_that_are_started_early_are_the_same_acts(monkeypatch, orders, parts, overlap):
     as_usual = trained(HostProgram(config_of(2, overlap=overlap), parts), 8)
-    monkeypatch.setattr(host_program, "orders_for", lambda _: orders)
+    monkeypatch.setattr(host_program, "orders_for", lambda *_: orders)
     monkeypatch.setattr(meeting, "LONG", 0.3)
     program, early = HostProgram(config_of(2, overlap=overlap), parts), []
     monkeypatch.setattr(EarlySight, "act", lambda *given, act=EarlySight.act: (early.append(1), act(*given))[1])
     assert_same(trained(program, 8), as_usual)
+    assert program.late == ("not supported" if isinstance(orders, Refusing) else "")
     assert len(early) == (0 if isinstance(orders, Refusing) else parts * 8 * program.config.rollout)
 
 
@@ -171,7 +172,7 @@ def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_ne
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_fault_in_one_part_is_told_with_its_step_and_leaves_the_device_free(monkeypatch, parts, early):
     if early:
-        monkeypatch.setattr(host_program, "orders_for", lambda _: OrdersHere())
+        monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
     program = HostProgram(config_of(), parts=parts)
     progress = program.begin()
     program.compile(progress)
@@ -313,6 +314,7 @@ def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypa
         "% of the emulators alone, by turns;",
         "in 3 rounds",
         "waiting for emulators",
+        "acts are not started before emulators have stepped: cpu can't wait for them",
         "eight runs at once are left out",
     ):
         assert words in said

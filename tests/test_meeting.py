@@ -3,6 +3,7 @@
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLong
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -32,6 +33,7 @@ def test_a_program_waits_for_the_news_and_answers_them():
     with ThreadPoolExecutor(1) as thread:  # a CPU computes so little at once, in the thread that starts it
         for number in range(3):
             news = np.random.default_rng(number).random(NEWS.shape, np.float32)
+            meeting.begin()
             started = thread.submit(double, 2.0)
             with pytest.raises(TooLong):
                 started.result(timeout=0.1)
@@ -43,21 +45,28 @@ def test_news_may_be_there_before_the_program_and_may_never_come():
     meeting, double = doubling()
     news = np.ones(NEWS.shape, np.float32)
     for number in (1, 2):
+        meeting.begin()
         meeting.put(number * news)
         np.testing.assert_array_equal(meeting.take(double(2.0)), 2 * number * news)
     with ThreadPoolExecutor(1) as thread:
+        meeting.begin()
         started = thread.submit(double, 2.0)
-        meeting.put(None)
-        meeting.take(started.result(timeout=10))
+        with pytest.raises(TooLong):
+            started.result(timeout=0.1)
+        meeting.call_off()
+        started.result(timeout=10)
+        meeting.call_off()
+    meeting.begin()
     meeting.put(3 * news)
     np.testing.assert_array_equal(meeting.take(double(2.0)), 6 * news, err_msg="it goes on after that")
 
 
 def test_numbers_of_meetings_begin_again(monkeypatch):
-    monkeypatch.setattr(meeting, "MOST", 3)
+    monkeypatch.setattr(meeting, "NUMBERS", 3)
     meet, double = doubling()
     for number in range(7):
         news = np.full(NEWS.shape, number, np.float32)
+        meet.begin()
         meet.put(news)
         np.testing.assert_array_equal(meet.take(double(2.0)), 2 * news)
 
@@ -74,20 +83,43 @@ def test_a_device_that_does_not_carry_out_its_orders_is_told(monkeypatch):
     monkeypatch.setattr(meeting, "LONG", 0.1)
     for orders, told in ((Refusing(), "cuStreamWriteValue32_v2 with error 801"), (Silent(), "did not answer")):
         meet, double = doubling(orders)
+        meet.begin()
         meet.put(np.ones(NEWS.shape, np.float32))
         with pytest.raises(RuntimeError, match=told):
             meet.take(double(2.0))
 
 
-def test_only_a_gpu_with_cudas_own_library_can_wait(monkeypatch):
+def test_what_interrupts_an_order_is_raised_where_the_answer_is_awaited():
+    class Interrupted(OrdersHere):
+        def fetch(self, stream, to, place, size):
+            raise KeyboardInterrupt
+
+    meet, double = doubling(Interrupted())
+    meet.begin()
+    meet.put(np.ones(NEWS.shape, np.float32))
+    with pytest.raises(KeyboardInterrupt):
+        meet.take(double(2.0))
+
+
+def test_only_a_gpu_with_shared_memory_and_cudas_own_library_can_wait(monkeypatch):
+    class Library:
+        def __getattr__(self, name):
+            return SimpleNamespace(__name__=name)
+
     def none(name):
         raise OSError(f"{name}: cannot open shared object file")
 
+    both = {"device", "pinned_host"}
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr(meeting, "machine", lambda: "x86_64")
+    assert meeting.orders_for("gpu", both) is not None
+    assert meeting.orders_for("cpu", both) is None
+    assert meeting.orders_for("gpu", {"device"}) is None
+    monkeypatch.setattr(meeting, "machine", lambda: "aarch64")
+    assert meeting.orders_for("gpu", both) is None
+    monkeypatch.setattr(meeting, "machine", lambda: "x86_64")
     monkeypatch.setattr(ctypes, "CDLL", none)
-    meeting.orders_for.cache_clear()
-    assert meeting.orders_for("cpu") is None
-    assert meeting.orders_for("gpu") is None
-    meeting.orders_for.cache_clear()
+    assert meeting.orders_for("gpu", both) is None
 
 
 def test_an_error_of_cuda_is_told_with_the_function_that_gave_it():

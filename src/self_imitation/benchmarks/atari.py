@@ -61,7 +61,7 @@ def emulators(copies: int) -> Iterator[Callable[[], float]]:
 
 def measure(seeds: int) -> dict[str, Any]:
     """Steps per second of so many runs together and of their emulators alone, in each round; and the milliseconds of an
-    iteration by what the host did in them.
+    iteration by what the host did in them, and why acts were not started before emulators had stepped.
     """
     settings = config(seeds)
     copies, alone, training = seeds * settings.envs, list[float](), list[float]()
@@ -75,7 +75,14 @@ def measure(seeds: int) -> dict[str, Any]:
             training.append(iterations * settings.steps_per_iteration * seeds / seconds)
         with _watched(program) as spent:
             progress, watched = _advance(program, progress)
-    return {"copies": copies, "emulators": alone, "training": training, "host_ms": _shares(spent, *watched)}
+        late = program.late
+    return {
+        "copies": copies,
+        "emulators": alone,
+        "training": training,
+        "host_ms": _shares(spent, *watched),
+        "acts_start_late": late,
+    }
 
 
 def begin_with_full_memory(program: HostProgram) -> Leaves:

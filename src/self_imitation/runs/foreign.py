@@ -87,32 +87,48 @@ class _Call(ctypes.Structure):
     ]
 
 
+ASKED_WHAT_FOR = 1
+"""The kind of that question."""
+
 _Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Call))
 _handlers: list[Callable] = []
 """XLA knows only where they are: they stay for good."""
 
 
-def register(enqueue: Enqueue, platform: str) -> str:
-    """The name by which programs call it. What it raises is not for this function's caller to hear, but Python's own
-    hook for exceptions that nobody can.
-    """
+def register(enqueue: Enqueue, failed: Callable[[BaseException], None], platform: str) -> str:
+    """The name by which programs call it. What it raises goes to `failed`: it must not come to XLA, who called."""
     name = f"self_imitation.foreign.{len(_handlers)}"
 
     @_Handler
-    def handler(given: "ctypes._Pointer[_Call]") -> None:
-        call = given.contents
-        if call.extension:
-            call.extension.contents.metadata.contents.version = call.interface.contents.version
-            call.extension.contents.metadata.contents.traits = 0
-            return
-        stream = 0
-        if platform != "cpu":
-            asked = _Stream(ctypes.sizeof(_Stream), None, call.context, None)
-            call.interface.contents.get_stream(ctypes.byref(asked))
-            stream = asked.stream or 0
-        places = [all_.buffers[i].contents.data for all_ in (call.arguments, call.results) for i in range(all_.count)]
-        enqueue(stream, places)
+    def handler(call: "ctypes._Pointer[_Call]") -> None:
+        try:
+            if call.contents.extension:
+                _say_what_for(call.contents)
+            else:
+                stream = 0 if platform == "cpu" else _stream(call.contents)
+                enqueue(stream, _places(call.contents.arguments) + _places(call.contents.results))
+        except BaseException as fault:
+            failed(fault)
 
     _handlers.append(handler)
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.cast(handler, ctypes.c_void_p)), platform=platform)
     return name
+
+
+def _say_what_for(call: _Call) -> None:
+    """For XLA's own version, if it says which that is; and not to be put into CUDA graphs."""
+    question = call.extension.contents
+    if question.kind == ASKED_WHAT_FOR and call.interface:
+        question.metadata.contents.version = call.interface.contents.version
+        question.metadata.contents.traits = 0
+
+
+def _stream(call: _Call) -> int:
+    asked = _Stream(ctypes.sizeof(_Stream), None, call.context, None)
+    if call.interface.contents.get_stream(ctypes.byref(asked)) or not asked.stream:
+        raise RuntimeError("XLA does not tell the stream of its program")
+    return asked.stream
+
+
+def _places(buffers: _Buffers) -> list[int]:
+    return [buffers.buffers[i].contents.data for i in range(buffers.count)]

@@ -22,6 +22,8 @@ from self_imitation.runs.meeting import Meeting
 from self_imitation.runs.tally import Progress, Tally, add, count, empty_tally
 from self_imitation.types import Metrics
 
+GRAPHS = "xla_gpu_enable_command_buffer"
+"""The option that names what XLA puts into CUDA graphs."""
 IN_GRAPHS = ("FUSION", "CUBLAS", "CUBLASLT", "CUDNN", "CUSTOM_CALL", "DYNAMIC_SLICE_FUSION", "CONVOLUTION")
 """What XLA may put into a CUDA graph: all that it does by itself, and convolutions."""
 
@@ -103,13 +105,16 @@ class Functions:
         return jax.jit(jax.vmap(of_one_seed, (0, 0, *in_axes)), donate_argnums=donated)
 
     def act_in(self, meeting: Meeting) -> Any:
-        """As `act`, but the news are those of a meeting, where the actions are told, too."""
+        """As `act`, but the news are those of a meeting, where the actions are told, too. Without CUDA graphs: one that
+        must be made anew while its program waits might wait for that program.
+        """
 
         def act(acting: list[Array], keys: Array, before: Array | None) -> tuple:
             action, *others = jax.vmap(self._act)(acting, keys, before, meeting.receive())
             return action, *others, meeting.deliver(action)
 
-        return jax.jit(act)
+        no_graphs = None if self.device.platform == "cpu" else {GRAPHS: ""}
+        return jax.jit(act, compiler_options=no_graphs)
 
     def _act(
         self,
@@ -142,7 +147,7 @@ def compiled_as_one_graph(lowered: Any, progress: Leaves, platform: str) -> Any:
     if platform == "cpu":
         return as_usual
     try:
-        as_one = lowered.compile(compiler_options={"xla_gpu_enable_command_buffer": ",".join(IN_GRAPHS)})
+        as_one = lowered.compile(compiler_options={GRAPHS: ",".join(IN_GRAPHS)})
         # cuDNN loads a program when it is first used, which it can't while a graph is recorded
         loaded, _ = as_usual(*jax.tree.map(jnp.copy, progress))
         jax.block_until_ready(as_one(*loaded))

@@ -15,6 +15,7 @@ from self_imitation.columns import Columns, StackColumns, shapes
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
+from self_imitation.errors import first_line
 from self_imitation.host_collection import HostCollector, Part
 from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves
@@ -57,8 +58,11 @@ class HostProgram:
         self._updates = self.agent.imitation.updates if self.agent.imitation is not None and one_by_one else 0
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow within its program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
-        self._orders = orders_for(self._device.platform)
+        memories = {memory.kind for memory in self._device.addressable_memories()}
+        self._orders = orders_for(self._device.platform, memories)
         """By which the device is told to wait for environments; None: it can't be."""
+        self.late = "" if self._orders else f"{self._device.platform} can't wait for them"
+        """Why acts are not started before environments have stepped; else nothing."""
         self._parts = min(parts or self._parts_that_pay(), config.envs)
         self._policy: list[Array] | None = None
         """That the next rollout is to be made with; None: the newest."""
@@ -97,18 +101,19 @@ class HostProgram:
         return fresh, f"{why}: unfinished episodes are dropped, fresh ones begin"
 
     def compile(self, progress: Leaves) -> None:
-        collector, spec, keys = self._opened, self.agent.spec, self._keys()
-        for part, sight in enumerate(self._sights):
-            given = progress.acting, keys[part], news_of(collector, part)
-            try:
-                sight.try_out(*given)
-            except RuntimeError:
-                self._sights[part] = Sight(self.functions, self._empty_stack(part))
-                self._sights[part].try_out(*given)
+        collector, spec = self._opened, self.agent.spec
         steps = self.config.rollout, collector.seeds, self.config.envs
         parts = [part.columns for part in collector.parts]
         forms = [shapes(spec, steps, parts, ends) for ends in ((True, False) if spec.stack > 1 else (True,))]
         self.functions.compile(progress, forms)
+        for part, keys in enumerate(self._keys()):
+            given = progress.acting, keys, news_of(collector, part)
+            try:
+                self._sights[part].try_out(*given)
+            except RuntimeError as fault:
+                self.late = first_line(fault)
+                self._sights[part] = Sight(self.functions, self._empty_stack(part))
+                self._sights[part].try_out(*given)
 
     def advance(self, progress: Leaves, iterations: int) -> Leaves:
         advance = self._at_the_same_time if self._overlap else self._in_order

@@ -8,12 +8,10 @@ way. Nothing of JAX lies between one step of the environments and the next.
 While a program waits, so does all that the device is asked for after it: ask for nothing before it has been answered.
 """
 
-import contextlib
 import ctypes
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from platform import machine
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -27,8 +25,12 @@ SOON, NAP, LONG = 2e-3, 2e-5, 1.0
 """Seconds: for so long the host looks for an answer without a pause, then with such pauses, and in the end it asks JAX
 what has become of the program.
 """
-MOST = 1 << 32
-"""Meetings have numbers from 1 to below this, and then again."""
+SHARED = "pinned_host"
+"""The kind of memory of the host that devices can read and write by themselves."""
+ORDERED = ("x86_64", "AMD64")
+"""Processors whose memory others see change in the order in which it was written."""
+NUMBERS = 1 << 32
+"""Meetings have numbers below this; after the last one comes 0."""
 
 
 @runtime_checkable
@@ -36,7 +38,7 @@ class Orders(Protocol):
     """What can be asked of a device in its turn, by its stream. Places are in memory of the host that it shares."""
 
     def wait(self, stream: int, place: int, number: int) -> None:
-        """Until this number is there."""
+        """Until this number is there, or a later one."""
 
     def write(self, stream: int, place: int, number: int) -> None: ...
 
@@ -50,8 +52,6 @@ class Orders(Protocol):
 class Cuda:
     """By the driver's own library. A stream that waits takes nothing from the GPU, neither here nor from others."""
 
-    EQUAL = 1
-
     def __init__(self) -> None:
         """Raises OSError or AttributeError, where there is no such library, or an old one."""
         library, word, size = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint32, ctypes.c_size_t
@@ -60,18 +60,31 @@ class Cuda:
         self._write = _function(library.cuStreamWriteValue32_v2, stream, place, word, ctypes.c_uint)
         self._fetch = _function(library.cuMemcpyHtoDAsync_v2, place, place, size, stream)
         self._bring = _function(library.cuMemcpyDtoHAsync_v2, place, place, size, stream)
+        self._find = _function(library.cuMemHostGetDevicePointer_v2, place, place, ctypes.c_uint)
+        self._found: dict[int, int] = {}
+        """Where places are for the device."""
 
     def wait(self, stream: int, place: int, number: int) -> None:
-        self._wait(stream, place, number, self.EQUAL)
+        at_least = 0
+        self._wait(stream, self._for_device(place), number, at_least)
 
     def write(self, stream: int, place: int, number: int) -> None:
-        self._write(stream, place, number, 0)
+        after_all_before = 0
+        self._write(stream, self._for_device(place), number, after_all_before)
 
     def fetch(self, stream: int, to: int, place: int, size: int) -> None:
         self._fetch(to, place, size, stream)
 
     def bring(self, stream: int, place: int, source: int, size: int) -> None:
         self._bring(place, source, size, stream)
+
+    def _for_device(self, place: int) -> int:
+        if place not in self._found:
+            answer = ctypes.c_void_p()
+            self._find(ctypes.addressof(answer), place, 0)
+            assert answer.value is not None
+            self._found[place] = answer.value
+        return self._found[place]
 
 
 def _function(function: Any, *types: type) -> Callable[..., None]:
@@ -84,10 +97,9 @@ def _function(function: Any, *types: type) -> Callable[..., None]:
     return call
 
 
-@cache
-def orders_for(platform: str) -> Orders | None:
-    """None: programs on such devices can't be started early."""
-    if platform not in ("gpu", "cuda"):
+def orders_for(platform: str, memories: set[str]) -> Orders | None:
+    """None: programs on such a device, with memories of these kinds, can't be started early."""
+    if platform not in ("gpu", "cuda") or SHARED not in memories or machine() not in ORDERED:
         return None
     try:
         return Cuda()
@@ -102,12 +114,12 @@ class Meeting:
         number = jax.ShapeDtypeStruct((), np.uint32)
         self._news, self._answer = _shared(news, device), _shared(answer, device)
         self._put, self._answered = _shared(number, device), _shared(number, device)
-        """The number of the meeting whose news are there, and of that whose answer is."""
-        self._orders, self._fault = orders, ""
-        self._numbers = {who: itertools.cycle(range(1, MOST)) for who in ("receive", "put", "deliver", "take")}
-        platform = "cpu" if device.platform == "cpu" else "CUDA"
-        self._receive = jax.ffi.ffi_call(foreign.register(self._on_receive, platform), news)
-        self._deliver = jax.ffi.ffi_call(foreign.register(self._on_deliver, platform), number)
+        """The number of the latest meeting whose news are there, and of the latest whose answer is."""
+        self._orders, self._number = orders, 0
+        self._fault: BaseException | None = None
+        kind = "cpu" if device.platform == "cpu" else "CUDA"
+        self._receive = jax.ffi.ffi_call(foreign.register(self._on_receive, self._failed, kind), news)
+        self._deliver = jax.ffi.ffi_call(foreign.register(self._on_deliver, self._failed, kind), number)
 
     def receive(self) -> Array:
         """The news, in a program."""
@@ -117,46 +129,44 @@ class Meeting:
         """In a program, which must also give what this gives: so that XLA sees that it is wanted."""
         return self._deliver(answer)
 
-    def put(self, news: np.ndarray | None) -> None:
-        """For the program that was started, or is to be; None: it may go on, for nobody wants its answer."""
-        if news is not None:
-            self._news.inside[...] = news
-        self._put.inside[...] = next(self._numbers["put"])
+    def begin(self) -> None:
+        """A meeting: now start a program and put its news, in either order."""
+        self._number = (self._number + 1) % NUMBERS
+
+    def put(self, news: np.ndarray) -> None:
+        assert news.shape == self._news.inside.shape
+        self._news.inside[...] = news
+        self._put.inside[...] = self._number
 
     def take(self, started: PyTree) -> np.ndarray:
         """The answer; `started`: what the program gives."""
-        number, answered = next(self._numbers["take"]), ctypes.c_uint32.from_address(self._answered.place)
-        begun = time.perf_counter()
-        while answered.value != number:
+        begun, answered = time.perf_counter(), ctypes.c_uint32.from_address(self._answered.place)
+        while answered.value != self._number and self._fault is None:
             waited = time.perf_counter() - begun
             if waited > SOON:
                 time.sleep(NAP)
             if waited > LONG:
                 jax.block_until_ready(started)  # raises what went wrong
-                if answered.value != number:
-                    self._fault = self._fault or "the device did not answer"
-                    break
-        if self._fault:
-            raise RuntimeError(self._fault)
+                if answered.value != self._number:
+                    self._failed(RuntimeError("the device did not answer"))
+        if self._fault is not None:
+            raise self._fault
         return self._answer.inside.copy()
 
+    def call_off(self) -> None:
+        """Whatever waits for news may go on without: nobody wants its answer."""
+        self._put.inside[...] = self._number
+
     def _on_receive(self, stream: int, places: Sequence[int]) -> None:
-        with self._noted():
-            self._orders.wait(stream, self._put.place, next(self._numbers["receive"]))
-            self._orders.fetch(stream, places[0], self._news.place, self._news.inside.nbytes)
+        self._orders.wait(stream, self._put.place, self._number)
+        self._orders.fetch(stream, places[0], self._news.place, self._news.inside.nbytes)
 
     def _on_deliver(self, stream: int, places: Sequence[int]) -> None:
-        with self._noted():
-            self._orders.bring(stream, self._answer.place, places[0], self._answer.inside.nbytes)
-            self._orders.write(stream, self._answered.place, next(self._numbers["deliver"]))
+        self._orders.bring(stream, self._answer.place, places[0], self._answer.inside.nbytes)
+        self._orders.write(stream, self._answered.place, self._number)
 
-    @contextlib.contextmanager
-    def _noted(self) -> Iterator[None]:
-        """Faults: XLA, which calls, can't be told of them."""
-        try:
-            yield
-        except Exception as fault:
-            self._fault = str(fault)
+    def _failed(self, fault: BaseException) -> None:
+        self._fault = self._fault or fault
 
 
 class _Shared(NamedTuple):
@@ -168,7 +178,7 @@ class _Shared(NamedTuple):
 
 def _shared(form: jax.ShapeDtypeStruct, device: jax.Device) -> _Shared:
     """Memory of the host that the device can read and write by itself; all 0."""
-    sharding = SingleDeviceSharding(device).with_memory_kind("pinned_host")
+    sharding = SingleDeviceSharding(device).with_memory_kind(SHARED)
     array = jax.block_until_ready(jax.device_put(np.zeros(form.shape, form.dtype), sharding))
     memory = (ctypes.c_uint8 * array.nbytes).from_address(array.unsafe_buffer_pointer())
     inside = np.ctypeslib.as_array(memory).view(form.dtype).reshape(form.shape)

@@ -1,6 +1,7 @@
 """Rollouts in environments on the host: how the seeds act in them."""
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,9 +62,11 @@ class EarlySight(Sight):
     """The same, but when the news come, the program that acts on them has been started already."""
 
     TRIALS = 3
-    """To be sure that a program does nothing any more that it does only at first, such as to load itself: where
-    another one waits, that could take for ever.
+    """To be sure that a program does nothing any more that it does only at first, such as to load itself: where it
+    waits at the same time, that could take for ever.
     """
+    PAUSE = 0.2
+    """Seconds that it must wait in the last trial."""
 
     def __init__(
         self,
@@ -83,25 +86,33 @@ class EarlySight(Sight):
     def try_out(self, policy: list[Array], keys: Array, news: np.ndarray) -> None:
         """Raises RuntimeError where this device can't do it."""
         for _ in range(self.TRIALS):
+            self._meeting.begin()
             self._meeting.put(news)  # before it is started: it need not wait
             self._meeting.take(self._act(policy, keys, self._stack))
+        self._meeting.begin()
+        later = threading.Timer(self.PAUSE, self._meeting.put, [news])
+        later.start()
+        started, waits = self._act(policy, keys, self._stack), later.is_alive()
+        later.join()
+        self._meeting.take(started)
+        if not waits:
+            raise RuntimeError("to start a program takes until it has ended")
 
     def prepare(self, policy: list[Array], keys: Array) -> None:
+        self._meeting.begin()
         self._started = self._act(policy, keys, self._stack)
 
     def act(self, news: np.ndarray) -> Acted:
         assert self._started is not None, "prepare first"
-        started, self._started = self._started, None
         self._meeting.put(news)
-        told = self._meeting.take(started)
-        action, keys, self._stack, _ = started
+        told = self._meeting.take(self._started)
+        action, keys, self._stack, _ = self._started
+        self._started = None
         return Acted(told, action, keys, self._stack)
 
     def call_off(self) -> None:
-        if self._started is not None:
-            self._meeting.put(None)
-            self._meeting.take(self._started)
-            self._started = None
+        self._meeting.call_off()
+        self._started = None
 
 
 class Actor:
