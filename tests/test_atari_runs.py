@@ -130,10 +130,35 @@ def test_acts_that_are_started_early_are_the_same_acts(monkeypatch, orders, part
     monkeypatch.setattr(host_program, "orders_for", lambda *_: orders)
     monkeypatch.setattr(meeting, "LONG", 0.3)
     program, early = HostProgram(config_of(2, overlap=overlap), parts), []
-    monkeypatch.setattr(EarlySight, "act", lambda *given, act=EarlySight.act: (early.append(1), act(*given))[1])
+    put = meeting.Meeting.put
+    monkeypatch.setattr(meeting.Meeting, "put", lambda *given: (early.append(1), put(*given))[1])
     assert_same(trained(program, 8), as_usual)
     assert program.late == ("not supported" if isinstance(orders, Refusing) else "")
-    assert len(early) == (0 if isinstance(orders, Refusing) else parts * 8 * program.config.rollout)
+    tries = 1 if isinstance(orders, Refusing) else EarlySight.TRIALS + 1 + 8 * program.config.rollout
+    assert len(early) == parts * tries
+
+
+@pytest.mark.parametrize("held_up", ["starting to act", "stepping"])
+def test_an_act_that_had_to_wait_for_long_is_done_again_and_none_is_started_early_after_it(monkeypatch, held_up):
+    as_usual = trained(HostProgram(config_of(2), parts=2), 8)
+    monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
+    monkeypatch.setattr(meeting, "PATIENCE", 0.2)
+    program, early = HostProgram(config_of(2), parts=2), []
+    prepare = EarlySight.prepare
+
+    def slowly(sight, *given):
+        prepare(sight, *given)
+        if sight._started is not None:
+            early.append(sight)
+        while len(early) == 20 and held_up == "starting to act" and sight.meeting._waits():
+            time.sleep(0.01)  # as a driver may that waits for the device
+        if len(early) == 20 and held_up == "stepping" and sight._started is not None:
+            time.sleep(1)
+
+    monkeypatch.setattr(EarlySight, "prepare", slowly)
+    assert_same(trained(program, 8), as_usual)
+    assert program.late == "one had to wait for more than 0.2 seconds"
+    assert len({id(sight) for sight in early[20:]}) == 1, "in the other part they are"
 
 
 @pytest.mark.parametrize("overlap", ["on", "off"])

@@ -1,6 +1,8 @@
 """Programs that are started before what they compute with is there. A CPU waits for it itself, when it is told to."""
 
 import ctypes
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLong
 from types import SimpleNamespace
@@ -53,12 +55,36 @@ def test_news_may_be_there_before_the_program_and_may_never_come():
         started = thread.submit(double, 2.0)
         with pytest.raises(TooLong):
             started.result(timeout=0.1)
-        meeting.call_off()
+        meeting.let_go()
         started.result(timeout=10)
-        meeting.call_off()
+        meeting.let_go()
     meeting.begin()
     meeting.put(3 * news)
     np.testing.assert_array_equal(meeting.take(double(2.0)), 6 * news, err_msg="it goes on after that")
+
+
+def test_a_program_that_waits_for_long_is_let_go_and_others_are_not(monkeypatch):
+    monkeypatch.setattr(meeting, "PATIENCE", 0.2)
+    meet, double = doubling()
+    news = np.ones(NEWS.shape, np.float32)
+    with ThreadPoolExecutor(1) as thread, meeting.watched([meet]):
+        for number in range(6):  # together they wait for much longer
+            meet.begin()
+            started = thread.submit(double, 2.0)
+            time.sleep(0.1)
+            assert meet.put(number * news)
+            np.testing.assert_array_equal(meet.take(started.result()), 2 * number * news)
+        meet.begin()
+        begun = time.perf_counter()
+        thread.submit(double, 2.0).result(timeout=10)
+        assert 0.2 <= time.perf_counter() - begun < 2
+        assert not meet.put(news), "nobody waits for them any more"
+        meet.begin()
+        assert meet.put(3 * news)
+        np.testing.assert_array_equal(meet.take(double(2.0)), 6 * news)
+    threads = threading.active_count()
+    with meeting.watched([]):
+        assert threading.active_count() == threads, "of nothing"
 
 
 def test_numbers_of_meetings_begin_again(monkeypatch):

@@ -15,12 +15,11 @@ from self_imitation.columns import Columns, StackColumns, shapes
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
-from self_imitation.errors import first_line
 from self_imitation.host_collection import HostCollector, Part
 from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves
 from self_imitation.runs.host_memory import MemoryOnHost
-from self_imitation.runs.meeting import orders_for
+from self_imitation.runs.meeting import Meeting, orders_for, watched
 from self_imitation.runs.program import Shapes, name_of
 from self_imitation.runs.rollouts import Actor, EarlySight, Rollout, Sight, news_of
 from self_imitation.runs.tally import Progress, Tally
@@ -61,8 +60,6 @@ class HostProgram:
         memories = {memory.kind for memory in self._device.addressable_memories()}
         self._orders = orders_for(self._device.platform, memories)
         """By which the device is told to wait for environments; None: it can't be."""
-        self.late = "" if self._orders else f"{self._device.platform} can't wait for them"
-        """Why acts are not started before environments have stepped; else nothing."""
         self._parts = min(parts or self._parts_that_pay(), config.envs)
         self._policy: list[Array] | None = None
         """That the next rollout is to be made with; None: the newest."""
@@ -106,22 +103,18 @@ class HostProgram:
         parts = [part.columns for part in collector.parts]
         forms = [shapes(spec, steps, parts, ends) for ends in ((True, False) if spec.stack > 1 else (True,))]
         self.functions.compile(progress, forms)
-        for part, keys in enumerate(self._keys()):
-            given = progress.acting, keys, news_of(collector, part)
-            try:
-                self._sights[part].try_out(*given)
-            except RuntimeError as fault:
-                self.late = first_line(fault)
-                self._sights[part] = Sight(self.functions, self._empty_stack(part))
-                self._sights[part].try_out(*given)
+        with watched(self._meetings):
+            for part, keys in enumerate(self._keys()):
+                self._sights[part].try_out(progress.acting, keys, news_of(collector, part))
 
     def advance(self, progress: Leaves, iterations: int) -> Leaves:
         advance = self._at_the_same_time if self._overlap else self._in_order
         try:
-            return jax.block_until_ready(advance(progress, iterations))
+            with watched(self._meetings):
+                return jax.block_until_ready(advance(progress, iterations))
         finally:
             for sight in self._sights:  # after a fault something may still wait there
-                sight.call_off()
+                sight.let_go()
 
     def _in_order(self, progress: Leaves, iterations: int) -> Leaves:
         """Algorithm 1 to the letter."""
@@ -182,16 +175,12 @@ class HostProgram:
         return self.functions.learn(progress, columns)
 
     def _new_sight(self, part: int) -> Sight:
-        collector, spec, stack = self._opened, self.agent.spec, self._empty_stack(part)
+        collector, spec, seen = self._opened, self.agent.spec, self._opened.seen[part]
+        stack = jax.device_put(np.zeros_like(seen), self._device) if self.functions.stacked else None
         if self._orders is None:
-            return Sight(self.functions, stack)
-        seen = collector.seen[part]
+            return Sight(self.functions, stack, f"{self._device.platform} can't wait for them")
         actions = jax.ShapeDtypeStruct((*seen.shape[:2], *spec.action_shape), spec.action_dtype)
         return EarlySight(self.functions, stack, news_of(collector, part), actions, self._device, self._orders)
-
-    def _empty_stack(self, part: int) -> Array | None:
-        seen = self._opened.seen[part]
-        return jax.device_put(np.zeros_like(seen), self._device) if self.functions.stacked else None
 
     def _keys(self) -> list[Array]:
         """To act with in the next rollout, of each part."""
@@ -229,6 +218,15 @@ class HostProgram:
     def close(self) -> None:
         if self.collector is not None:
             self.collector.close()
+
+    @property
+    def late(self) -> str:
+        """Why acts are not started before environments have stepped; else nothing."""
+        return next((sight.late for sight in self._sights if sight.late), "")
+
+    @property
+    def _meetings(self) -> list[Meeting]:
+        return [sight.meeting for sight in self._sights if isinstance(sight, EarlySight)]
 
     @property
     def _numbers(self) -> range:

@@ -6,11 +6,15 @@ shares with the GPU, and then that it is there; the GPU sees it, fetches it, act
 way. Nothing of JAX lies between one step of the environments and the next.
 
 While a program waits, so does all that the device is asked for after it: ask for nothing before it has been answered.
+What the driver then does for others, such as to load a program, may wait for it too, and the host for that. So someone
+watches: a program that waits for long is let go without its news, and what it answers is not used.
 """
 
+import contextlib
 import ctypes
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from platform import machine
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -25,6 +29,8 @@ SOON, NAP, LONG = 2e-3, 2e-5, 1.0
 """Seconds: for so long the host looks for an answer without a pause, then with such pauses, and in the end it asks JAX
 what has become of the program.
 """
+PATIENCE = 2.0
+"""Seconds: a program that waits for news at two looks so far apart is let go."""
 SHARED = "pinned_host"
 """The kind of memory of the host that devices can read and write by themselves."""
 ORDERED = ("x86_64", "AMD64")
@@ -116,6 +122,10 @@ class Meeting:
         self._put, self._answered = _shared(number, device), _shared(number, device)
         """The number of the latest meeting whose news are there, and of the latest whose answer is."""
         self._orders, self._number = orders, 0
+        self._looked_for: int | None = None
+        """The number of the meeting whose news were awaited at the last look."""
+        self._one_at_a_time = threading.Lock()
+        """To say that news are there: who has them, and who watches."""
         self._fault: BaseException | None = None
         kind = "cpu" if device.platform == "cpu" else "CUDA"
         self._receive = jax.ffi.ffi_call(foreign.register(self._on_receive, self._failed, kind), news)
@@ -133,10 +143,14 @@ class Meeting:
         """A meeting: now start a program and put its news, in either order."""
         self._number = (self._number + 1) % NUMBERS
 
-    def put(self, news: np.ndarray) -> None:
+    def put(self, news: np.ndarray) -> bool:
+        """False: too late, the program has been let go."""
         assert news.shape == self._news.inside.shape
-        self._news.inside[...] = news
-        self._put.inside[...] = self._number
+        with self._one_at_a_time:
+            if waits := self._waits():
+                self._news.inside[...] = news
+                self._put.inside[...] = self._number
+        return waits
 
     def take(self, started: PyTree) -> np.ndarray:
         """The answer; `started`: what the program gives."""
@@ -153,9 +167,21 @@ class Meeting:
             raise self._fault
         return self._answer.inside.copy()
 
-    def call_off(self) -> None:
+    def let_go(self) -> None:
         """Whatever waits for news may go on without: nobody wants its answer."""
-        self._put.inside[...] = self._number
+        with self._one_at_a_time:
+            self._put.inside[...] = self._number
+
+    def look(self) -> None:
+        """To be called now and then, by someone who watches."""
+        with self._one_at_a_time:
+            awaited = self._number if self._waits() else None
+            if awaited is not None and awaited == self._looked_for:
+                self._put.inside[...] = awaited
+            self._looked_for = awaited
+
+    def _waits(self) -> bool:
+        return int(self._put.inside) != self._number
 
     def _on_receive(self, stream: int, places: Sequence[int]) -> None:
         self._orders.wait(stream, self._put.place, self._number)
@@ -167,6 +193,28 @@ class Meeting:
 
     def _failed(self, fault: BaseException) -> None:
         self._fault = self._fault or fault
+
+
+@contextlib.contextmanager
+def watched(meetings: Sequence[Meeting]) -> Iterator[None]:
+    """Meanwhile, none of their programs waits for ever."""
+    if not meetings:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(PATIENCE):
+            for meeting in meetings:
+                meeting.look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 class _Shared(NamedTuple):

@@ -11,7 +11,9 @@ from jaxtyping import Array
 
 from self_imitation.columns import Columns, StackColumns, newest
 from self_imitation.environments.host.vectors import named
+from self_imitation.errors import first_line
 from self_imitation.host_collection import Collecting, HostCollector
+from self_imitation.runs import meeting as meetings
 from self_imitation.runs.host_functions import Functions
 from self_imitation.runs.host_memory import MemoryOnHost
 from self_imitation.runs.meeting import Meeting, Orders
@@ -34,9 +36,11 @@ class Sight:
     Stacks of frames are put together on the device, and stay there to be learnt from: each frame travels once.
     """
 
-    def __init__(self, functions: Functions | MemoryOnHost, stack: Array | None):
-        """`stack`: that was seen last, where observations are such."""
-        self._functions, self._stack = functions, stack
+    def __init__(self, functions: Functions | MemoryOnHost, stack: Array | None, late: str):
+        """`stack`: that was seen last, where observations are such. `late`: why acts do not start before the news come;
+        else nothing.
+        """
+        self._functions, self._stack, self.late = functions, stack, late
         self._given: tuple[list[Array], Array] | None = None
 
     def try_out(self, policy: list[Array], keys: Array, news: np.ndarray) -> None:
@@ -53,13 +57,15 @@ class Sight:
         self._given = None
         return Acted(np.asarray(action), action, keys, self._stack)
 
-    def call_off(self) -> None:
+    def let_go(self) -> None:
         """Nothing comes that was prepared for."""
         self._given = None
 
 
 class EarlySight(Sight):
-    """The same, but when the news come, the program that acts on them has been started already."""
+    """The same, but when the news come, the program that acts on them has been started already; until one had to be let
+    go, which means that the host can't keep to itself while a program waits.
+    """
 
     TRIALS = 3
     """To be sure that a program does nothing any more that it does only at first, such as to load itself: where it
@@ -78,40 +84,53 @@ class EarlySight(Sight):
         orders: Orders,
     ):
         """`news`, `actions`: arrays of this form."""
-        super().__init__(functions, stack)
-        self._meeting = Meeting(jax.ShapeDtypeStruct(news.shape, news.dtype), actions, device, orders)
-        self._act = functions.act_in(self._meeting)
+        super().__init__(functions, stack, late="")
+        self.meeting = Meeting(jax.ShapeDtypeStruct(news.shape, news.dtype), actions, device, orders)
+        self._act = functions.act_in(self.meeting)
         self._started: tuple[Any, ...] | None = None
 
     def try_out(self, policy: list[Array], keys: Array, news: np.ndarray) -> None:
+        try:
+            self._try_to_wait(policy, keys, news)
+        except RuntimeError as fault:
+            self.late = first_line(fault)
+            super().try_out(policy, keys, news)
+
+    def _try_to_wait(self, policy: list[Array], keys: Array, news: np.ndarray) -> None:
         """Raises RuntimeError where this device can't do it."""
         for _ in range(self.TRIALS):
-            self._meeting.begin()
-            self._meeting.put(news)  # before it is started: it need not wait
-            self._meeting.take(self._act(policy, keys, self._stack))
-        self._meeting.begin()
-        later = threading.Timer(self.PAUSE, self._meeting.put, [news])
+            self.meeting.begin()
+            self.meeting.put(news)  # before it is started: it need not wait
+            self.meeting.take(self._act(policy, keys, self._stack))
+        self.meeting.begin()
+        later = threading.Timer(self.PAUSE, self.meeting.put, [news])
         later.start()
         started, waits = self._act(policy, keys, self._stack), later.is_alive()
         later.join()
-        self._meeting.take(started)
+        self.meeting.take(started)
         if not waits:
             raise RuntimeError("to start a program takes until it has ended")
 
     def prepare(self, policy: list[Array], keys: Array) -> None:
-        self._meeting.begin()
-        self._started = self._act(policy, keys, self._stack)
+        super().prepare(policy, keys)
+        if not self.late:
+            self.meeting.begin()
+            self._started = self._act(policy, keys, self._stack)
 
     def act(self, news: np.ndarray) -> Acted:
-        assert self._started is not None, "prepare first"
-        self._meeting.put(news)
-        told = self._meeting.take(self._started)
+        if self._started is not None and not self.meeting.put(news):
+            self.late = f"one had to wait for more than {meetings.PATIENCE:g} seconds"
+            self._started = None
+        if self._started is None:
+            return super().act(news)
+        told = self.meeting.take(self._started)
         action, keys, self._stack, _ = self._started
-        self._started = None
+        self._started = self._given = None
         return Acted(told, action, keys, self._stack)
 
-    def call_off(self) -> None:
-        self._meeting.call_off()
+    def let_go(self) -> None:
+        super().let_go()
+        self.meeting.let_go()
         self._started = None
 
 
