@@ -14,18 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import OrdersHere
 
 from self_imitation import agents, load
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
 from self_imitation.environments.host import engines
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, UsageError
-from self_imitation.runs import checkpoint, host_program, mailbox, training
+from self_imitation.runs import checkpoint, host_program, meeting, training
 from self_imitation.runs.arrays import from_arrays, to_arrays
 from self_imitation.runs.host_functions import Leaves, compiled_as_one_graph
 from self_imitation.runs.host_program import HostProgram
-from self_imitation.runs.mailbox import Mailbox
 from self_imitation.runs.program import Shapes
+from self_imitation.runs.rollouts import EarlySight, news_of
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.validation import validate
@@ -60,7 +61,7 @@ def assert_same(one, other):
 
 @pytest.fixture(scope="module")
 def together():
-    """Three seeds, each with its environments in four parts, with a thread for each."""
+    """Three seeds, each with its environments in four parts."""
     return trained(HostProgram(config_of(3), parts=4), ITERATIONS)
 
 
@@ -116,23 +117,48 @@ def test_an_update_is_one_graph_where_that_works(fails):
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(progress)), "it is tried with copies"
 
 
-def test_a_mailbox_hands_over_one_array_after_another(monkeypatch):
-    monkeypatch.setattr(mailbox, "THE_HOST", ())
-    device, rows = jax.local_devices(backend="cpu")[0], np.arange(24, dtype=np.float32).reshape(4, 6)
-    box, double = Mailbox(rows[0], device), jax.jit(lambda array: 2 * mailbox.read(array))
-    found = [np.asarray(double(box.put(row))) for row in rows]
-    np.testing.assert_array_equal(found, 2 * rows)
-    assert box.put(rows[0]).sharding.memory_kind == "pinned_host"
+class Refusing(OrdersHere):
+    def fetch(self, stream, to, place, size):
+        raise RuntimeError("not supported")
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_news_by_mailbox_are_the_same_news(monkeypatch, parts):
-    by_itself = trained(HostProgram(config_of(2), parts), 12)
-    monkeypatch.setattr(mailbox, "THE_HOST", ())
-    program, used = HostProgram(config_of(2), parts), []
-    monkeypatch.setattr(Mailbox, "put", lambda *given, put=Mailbox.put: (used.append(put(*given)), used[-1])[1])
-    assert_same(trained(program, 12), by_itself)
-    assert len({id(array) for array in used}) == 2 * parts, "one of each part to compile with, one to act with"
+@pytest.mark.parametrize(
+    ("orders", "parts", "overlap"), [(OrdersHere(), 1, "on"), (OrdersHere(), 2, "off"), (Refusing(), 2, "on")]
+)
+def test_acts_that_are_started_early_are_the_same_acts(monkeypatch, orders, parts, overlap):
+    as_usual = trained(HostProgram(config_of(2, overlap=overlap), parts), 8)
+    monkeypatch.setattr(host_program, "orders_for", lambda *_: orders)
+    monkeypatch.setattr(meeting, "LONG", 0.3)
+    program, early = HostProgram(config_of(2, overlap=overlap), parts), []
+    put = meeting.Meeting.put
+    monkeypatch.setattr(meeting.Meeting, "put", lambda *given: (early.append(1), put(*given))[1])
+    assert_same(trained(program, 8), as_usual)
+    assert program.late == ("not supported" if isinstance(orders, Refusing) else "")
+    tries = 1 if isinstance(orders, Refusing) else EarlySight.TRIALS + 1 + 8 * program.config.rollout
+    assert len(early) == parts * tries
+
+
+@pytest.mark.parametrize("held_up", ["starting to act", "stepping"])
+def test_an_act_that_had_to_wait_for_long_is_done_again_and_none_is_started_early_after_it(monkeypatch, held_up):
+    as_usual = trained(HostProgram(config_of(2), parts=2), 8)
+    monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
+    monkeypatch.setattr(meeting, "PATIENCE", 0.2)
+    program, early = HostProgram(config_of(2), parts=2), []
+    prepare = EarlySight.prepare
+
+    def slowly(sight, *given):
+        prepare(sight, *given)
+        if sight._started is not None:
+            early.append(sight)
+        while len(early) == 20 and held_up == "starting to act" and sight.meeting._waits():
+            time.sleep(0.01)  # as a driver may that waits for the device
+        if len(early) == 20 and held_up == "stepping" and sight._started is not None:
+            time.sleep(1)
+
+    monkeypatch.setattr(EarlySight, "prepare", slowly)
+    assert_same(trained(program, 8), as_usual)
+    assert program.late == "one had to wait for more than 0.2 seconds"
+    assert len({id(sight) for sight in early[20:]}) == 1, "in the other part they are"
 
 
 @pytest.mark.parametrize("overlap", ["on", "off"])
@@ -167,8 +193,11 @@ def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_ne
         np.testing.assert_array_equal(policy, np.broadcast_to(newest[max(0, number - behind)], policy.shape))
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_fault_in_one_part_stops_the_others_and_is_told_with_its_step(monkeypatch, parts):
+def test_a_fault_in_one_part_is_told_with_its_step_and_leaves_the_device_free(monkeypatch, parts, early):
+    if early:
+        monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
     program = HostProgram(config_of(), parts=parts)
     progress = program.begin()
     program.compile(progress)
@@ -183,23 +212,9 @@ def test_a_fault_in_one_part_stops_the_others_and_is_told_with_its_step(monkeypa
     monkeypatch.setattr(vector, "receive", receive)
     with pytest.raises(FaultyEnvironmentError, match=r"^environment atari:Breakout: it broke, at step 32$"):
         program.advance(progress, 5)
-    for other in program.collector.parts:
-        other.vector.env.recv = lambda: pytest.fail("a thread went on")
-    program.close()
     assert len(calls) == 8
-
-
-def test_a_fault_in_learning_stops_those_that_act(monkeypatch):
-    program = HostProgram(config_of(), parts=2)
-    progress = program.begin()
-    program.compile(progress)
-    monkeypatch.setattr(program.functions, "learn", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        program.advance(progress, 5)
-    steps = [program.collector.seen[part].copy() for part in range(2)]
-    time.sleep(0.3)
-    for before, after in zip(steps, program.collector.seen, strict=True):
-        np.testing.assert_array_equal(before, after)
+    for sight in program._sights:
+        sight.try_out(program._policy, program._keys()[0], news_of(program.collector, 0))
     program.close()
 
 
@@ -324,6 +339,7 @@ def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypa
         "% of the emulators alone, by turns;",
         "in 3 rounds",
         "waiting for emulators",
+        "acts are not started before emulators have stepped: cpu can't wait for them",
         "eight runs at once are left out",
     ):
         assert words in said

@@ -237,8 +237,11 @@ def test_no_two_steps_environments_or_rollouts_share_their_chance(tmp_path):
     np.testing.assert_array_equal(program.keys(), keys)
     same = np.broadcast_to(program.collector.seen[0][:1, :1], program.collector.seen[0].shape)
     program.collector.seen[0] = same
-    act = Actor(program.functions, program.collector, progress.acting, [jnp.asarray(keys)], program._new_sights())
-    drawn = np.stack([act(0, time, same) for time in range(40)]).reshape(40, 8).T
+    act, drawn = Actor(program.collector, progress.acting, [jnp.asarray(keys)], program._sights), []
+    for time in range(40):
+        act.prepare(0)
+        drawn.append(act(0, time, same).reshape(8))
+    drawn = np.stack(drawn, axis=1)
     assert len({row.tobytes() for row in drawn}) == 8, "environments and seeds"
     assert 0.2 < np.mean(drawn[:, 1:] != drawn[:, :-1]) < 0.8, "steps"
     program.advance(progress, 1)

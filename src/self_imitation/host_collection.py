@@ -38,8 +38,6 @@ class HostCollector:
         self.payments = Payments(shape, delay)
         self.seen: list[np.ndarray] = []
         """What the policy sees next in each part, [K, n, ...]."""
-        self.faulty = False
-        """Whether environments have failed."""
         self.fresh: list[np.ndarray] = []
         """Where that is the first observation of an episode; kept up where observations are stacks."""
 
@@ -115,10 +113,7 @@ class HostCollector:
 
 
 class Collecting:
-    """A rollout in the making. It only keeps what comes; what can be worked out for all of it at once, waits.
-
-    Its parts do not wait for each other, so that each may be the work of a thread of its own.
-    """
+    """A rollout in the making. It only keeps what comes; what can be worked out for all of it at once, waits."""
 
     def __init__(self, collector: HostCollector, step: int):
         """`step`: how many steps each seed made before."""
@@ -129,13 +124,6 @@ class Collecting:
 
     def part(self, number: int, act: Act) -> Iterator[None]:
         """It pauses whenever the part's environments have begun to step."""
-        try:
-            yield from self._steps(number, act)
-        except FaultyEnvironmentError:
-            self._collector.faulty = True
-            raise
-
-    def _steps(self, number: int, act: Act) -> Iterator[None]:
         collector, vector = self._collector, self._collector.parts[number].vector
         self._seen[number].append(collector.seen[number])
         for time in range(collector.steps):

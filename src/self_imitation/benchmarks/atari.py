@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,14 +13,14 @@ import numpy as np
 
 from self_imitation import devices
 from self_imitation.benchmarks import replay
-from self_imitation.columns import newest, shapes
+from self_imitation.columns import shapes
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.environments import catalogue
 from self_imitation.environments.host import atari, engines
 from self_imitation.memory import Memory
 from self_imitation.runs.host_functions import Leaves
 from self_imitation.runs.host_program import HostProgram
-from self_imitation.runs.rollouts import Actor
+from self_imitation.runs.rollouts import news_of
 from self_imitation.validation import validate
 
 GAME = "atari:MontezumaRevenge"
@@ -61,7 +61,7 @@ def emulators(copies: int) -> Iterator[Callable[[], float]]:
 
 def measure(seeds: int) -> dict[str, Any]:
     """Steps per second of so many runs together and of their emulators alone, in each round; and the milliseconds of an
-    iteration by what the host did in them: each thread that acts, and the one that learns.
+    iteration by what the host did in them, and why acts were not started before emulators had stepped.
     """
     settings = config(seeds)
     copies, alone, training = seeds * settings.envs, list[float](), list[float]()
@@ -75,15 +75,13 @@ def measure(seeds: int) -> dict[str, Any]:
             training.append(iterations * settings.steps_per_iteration * seeds / seconds)
         with _watched(program) as spent:
             progress, watched = _advance(program, progress)
-        threads = {"acting": len(program._opened.parts), "learning": 1}
+        late = program.late
     return {
         "copies": copies,
         "emulators": alone,
         "training": training,
-        "host_ms": {
-            thread: _shares({name: total / count for name, total in spent[thread].items()}, *watched)
-            for thread, count in threads.items()
-        },
+        "host_ms": _shares(spent, *watched),
+        "acts_start_late": late,
     }
 
 
@@ -109,16 +107,16 @@ def alone() -> dict[str, float]:
 def _alone(program: HostProgram) -> dict[str, float]:
     settings, progress = program.config, begin_with_full_memory(program)
     program.compile(progress)
-    functions, keys = program.functions, program._keys_there()[0]
-    collector, policy = program._opened, progress.acting
-    sight, news = program._sights[0], newest(collector.seen[0], collector.fresh[0])
+    functions, keys, news = program.functions, program._keys()[0], news_of(program._opened, 0)
+    sight = program._sights[0]
 
     def act() -> np.ndarray:
-        return np.asarray(functions.act(policy, keys, sight.stack, sight.mailbox.put(news))[1])
+        sight.prepare(progress.acting, keys)
+        return sight.act(news).told
 
     found = {
         "to bring the newest frames to the device": _milliseconds(lambda: jax.device_put(news)),
-        "to bring them and act": _milliseconds(act),
+        "to start to act, bring them and act": _milliseconds(act),
     }
     state = [progress]
 
@@ -150,33 +148,32 @@ def _advance(program: HostProgram, progress: Any) -> tuple[Any, tuple[float, int
 
 
 @contextlib.contextmanager
-def _watched(program: HostProgram) -> Iterator[dict[str, dict[str, float]]]:
-    """Meanwhile, how many seconds the host spends in which call, all threads of a kind together."""
-    spent: dict[str, dict[str, float]] = {"acting": defaultdict(float), "learning": defaultdict(float)}
+def _watched(program: HostProgram) -> Iterator[dict[str, float]]:
+    """Meanwhile, how many seconds the host spends in which call."""
+    spent: dict[str, float] = defaultdict(float)
 
-    def timed(thread: str, name: str, function: Callable) -> Any:
+    def timed(name: str, function: Callable) -> Any:
         def call(*arguments: Any) -> Any:
             begun = time.perf_counter()
             result = function(*arguments)
-            spent[thread][name] += time.perf_counter() - begun
+            spent[name] += time.perf_counter() - begun
             return result
 
         return call
 
-    functions, act = cast(Any, program.functions), Actor.__call__
-    kept = functions.imitate, functions.learn
-    for part in program._opened.parts:
-        vector: Any = part.vector
-        vector.receive = timed("acting", "waiting for emulators", vector.receive)
-        vector.send = timed("acting", "handing over actions", vector.send)
-    Actor.__call__ = timed("acting", "bringing frames and acting", act)  # type: ignore
-    functions.imitate = timed("learning", "starting self-imitation", functions.imitate)
-    functions.learn = timed("learning", "starting A2C", functions.learn)
-    try:
+    with contextlib.ExitStack() as stack:
+        watched = [
+            *[(part.vector, "receive", "waiting for emulators") for part in program._opened.parts],
+            *[(sight, "act", "bringing frames and acting") for sight in program._sights],
+            *[(part.vector, "send", "handing over actions") for part in program._opened.parts],
+            *[(sight, "prepare", "starting to act") for sight in program._sights],
+            (program.functions, "imitate", "starting self-imitation"),
+            (program.functions, "learn", "starting A2C"),
+        ]
+        for owner, method, name in watched:
+            setattr(owner, method, timed(name, getattr(owner, method)))
+            stack.callback(delattr, owner, method)  # its class's own one is left
         yield spent
-    finally:
-        Actor.__call__ = act  # type: ignore
-        functions.imitate, functions.learn = kept
 
 
 def _shares(spent: dict[str, float], seconds: float, iterations: int) -> dict[str, float]:

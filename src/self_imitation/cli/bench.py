@@ -152,9 +152,10 @@ def _atari() -> dict[str, Any] | None:
         print(f"  {runs} in training {_rate(training)}")
         low, usual, high = min(shares), statistics.median(shares), max(shares)
         print(f"  {usual:.0%} of the emulators alone, by turns; {low:.0%} to {high:.0%} in {len(shares)} rounds")
-        for thread, milliseconds in measured["host_ms"].items():
-            print(f"   of an iteration's {sum(milliseconds.values()):.2f} ms, a thread that is {thread} spends")
-            _table(milliseconds)
+        print(f"   of an iteration's {sum(measured['host_ms'].values()):.2f} ms the host spends")
+        _table(measured["host_ms"])
+        if why := measured["acts_start_late"]:
+            print(f"   acts are not started before emulators have stepped: {why}")
     if not on_gpu:
         print("  eight runs at once are left out: that takes a GPU")
     results["alone"] = atari.alone()

@@ -12,17 +12,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array, PyTree, Shaped, UInt32
 
 from self_imitation.algorithm import Agent, imitate, learn, learn_on_policy, seeing
 from self_imitation.columns import Columns, StackColumns, seed_axis, seen_by_network, stacked_up
 from self_imitation.distributions import sample_each
 from self_imitation.runs.arrays import is_key, key_words
-from self_imitation.runs.mailbox import read, shared_with
+from self_imitation.runs.meeting import Meeting
 from self_imitation.runs.tally import Progress, Tally, add, count, empty_tally
 from self_imitation.types import Metrics
 
+GRAPHS = "xla_gpu_enable_command_buffer"
+"""The option that names what XLA puts into CUDA graphs."""
 IN_GRAPHS = ("FUSION", "CUBLAS", "CUBLASLT", "CUDNN", "CUSTOM_CALL", "DYNAMIC_SLICE_FUSION", "CONVOLUTION")
 """What XLA may put into a CUDA graph: all that it does by itself, and convolutions."""
 
@@ -52,7 +53,7 @@ class Functions:
         rest = _rest(shape)
         self.places: Progress = jax.tree.unflatten(jax.tree.structure(rest), range(len(jax.tree.leaves(rest))))
         """Where each leaf is in the list of the rest."""
-        self.act = self._jit_act()
+        self.act: Any = jax.jit(jax.vmap(self._act))
         self._imitate: Any = self.jit(partial(_imitate, agent), (), donated=(0, 1))
         self._learn: Any = self.jit(partial(_learn, agent, one_by_one), (seed_axis(agent.spec),), donated=(1,))
         self._compiled: dict[bool, Any] = {}
@@ -103,18 +104,17 @@ class Functions:
 
         return jax.jit(jax.vmap(of_one_seed, (0, 0, *in_axes)), donate_argnums=donated)
 
-    def _jit_act(self) -> Any:
-        """`_act` of all seeds. The news come from a mailbox; and the actions for the host are written where it reads
-        them: to fetch a few numbers from a GPU's own memory takes three times as long.
+    def act_in(self, meeting: Meeting) -> Any:
+        """As `act`, but the news are those of a meeting, where the actions are told, too. Without CUDA graphs: one that
+        must be made anew while its program waits might wait for that program.
         """
-        shared, here = shared_with(self.device), SingleDeviceSharding(self.device)
-        if shared is None:
-            return jax.jit(jax.vmap(self._act))
 
-        def act(acting: list[Array], keys: Array, before: Array | None, news: Array) -> tuple:
-            return jax.vmap(self._act)(acting, keys, before, read(news))
+        def act(acting: list[Array], keys: Array, before: Array | None) -> tuple:
+            action, *others = jax.vmap(self._act)(acting, keys, before, meeting.receive())
+            return action, *others, meeting.deliver(action)
 
-        return jax.jit(act, out_shardings=(here, shared, here, here))
+        no_graphs = None if self.device.platform == "cpu" else {GRAPHS: ""}
+        return jax.jit(act, compiler_options=no_graphs)
 
     def _act(
         self,
@@ -122,9 +122,9 @@ class Functions:
         keys: UInt32[Array, "n words"],
         before: Shaped[Array, "n ..."] | None,
         news: Shaped[Array, "n ..."],
-    ) -> tuple[Shaped[Array, "n ..."], Shaped[Array, "n ..."], UInt32[Array, "n words"], Shaped[Array, "n ..."] | None]:
-        """Actions, the same where the host reads them, the keys for those that follow, and the stacks that were seen:
-        those `before` with the `newest` frames. Where observations are no stacks, `news` is all of them.
+    ) -> tuple[Shaped[Array, "n ..."], UInt32[Array, "n words"], Shaped[Array, "n ..."] | None]:
+        """Actions, the keys for those that follow, and the stacks that were seen: those `before` with the `newest`
+        frames. Where observations are no stacks, `news` is all of them.
 
         Each environment has its own key, so that its actions do not depend on which others act with it.
         """
@@ -134,7 +134,7 @@ class Functions:
         distribution, _ = seeing(self.agent, scales)(params, observation)
         key_actions, following = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.wrap_key_data(keys)), 0, 1)
         action = sample_each(distribution, key_actions)
-        return action, action, jax.random.key_data(following), stack
+        return action, jax.random.key_data(following), stack
 
 
 def compiled_as_one_graph(lowered: Any, progress: Leaves, platform: str) -> Any:
@@ -147,7 +147,7 @@ def compiled_as_one_graph(lowered: Any, progress: Leaves, platform: str) -> Any:
     if platform == "cpu":
         return as_usual
     try:
-        as_one = lowered.compile(compiler_options={"xla_gpu_enable_command_buffer": ",".join(IN_GRAPHS)})
+        as_one = lowered.compile(compiler_options={GRAPHS: ",".join(IN_GRAPHS)})
         # cuDNN loads a program when it is first used, which it can't while a graph is recorded
         loaded, _ = as_usual(*jax.tree.map(jnp.copy, progress))
         jax.block_until_ready(as_one(*loaded))

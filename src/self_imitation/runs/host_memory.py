@@ -32,7 +32,7 @@ class MemoryOnHost:
         self._structure = jax.tree.structure(shape.state.memory)
         self._count = len(jax.tree.leaves(shape.state.memory))
         self._key = self._on_device.places.state.key
-        self.stacked, self.act = self._on_device.stacked, self._on_device.act
+        self.stacked, self.act, self.act_in = self._on_device.stacked, self._on_device.act, self._on_device.act_in
         config, structure = agent.imitation, self._structure
         self._draw = jax.jit(jax.vmap(partial(_draw, config, structure)))
         self._update = self._on_device.jit(partial(_update, agent), (0,), donated=(0, 1))

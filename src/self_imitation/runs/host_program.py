@@ -2,10 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TypeVar
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax
@@ -14,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from self_imitation import agents, devices
-from self_imitation.columns import Columns, StackColumns, newest, shapes
+from self_imitation.columns import Columns, StackColumns, shapes
 from self_imitation.config import TrainConfig
 from self_imitation.environments.host import engines
 from self_imitation.environments.host.vectors import named
@@ -22,12 +19,10 @@ from self_imitation.host_collection import HostCollector, Part
 from self_imitation.improvement.a2c import A2C
 from self_imitation.runs.host_functions import Functions, Leaves
 from self_imitation.runs.host_memory import MemoryOnHost
-from self_imitation.runs.mailbox import Mailbox
+from self_imitation.runs.meeting import Meeting, orders_for, watched
 from self_imitation.runs.program import Shapes, name_of
-from self_imitation.runs.rollouts import Actor, Rollout, RolloutByThreads, Sight
+from self_imitation.runs.rollouts import Actor, EarlySight, Rollout, Sight, news_of
 from self_imitation.runs.tally import Progress, Tally
-
-T = TypeVar("T", bound=Rollout)
 
 ACTING = 1
 """Tells the random numbers to act with from those of the environments."""
@@ -38,9 +33,9 @@ LATEST = 100
 class HostProgram:
     """All of its seeds act and learn together, on one device, in this process.
 
-    With overlap they do both at the same time: while the device learns from a rollout, the next one is made, each part
-    of the environments by a thread of its own, with the policy as it was one iteration ago. The updates themselves come
-    in the order of Algorithm 1.
+    With overlap they do both at the same time: while environments step, the device learns; from a rollout while the
+    next one is made, with the policy as it was one iteration ago. The updates themselves come in the order of
+    Algorithm 1.
     """
 
     columns: tuple[str, ...] = ("return_latest",)
@@ -62,12 +57,12 @@ class HostProgram:
         self._updates = self.agent.imitation.updates if self.agent.imitation is not None and one_by_one else 0
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow within its program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
+        memories = {memory.kind for memory in self._device.addressable_memories()}
+        self._orders = orders_for(self._device.platform, memories)
+        """By which the device is told to wait for environments; None: it can't be."""
         self._parts = min(parts or self._parts_that_pay(), config.envs)
-        self._threads = [ThreadPoolExecutor(1) for _ in range(self._parts)] if self._overlap else []
         self._policy: list[Array] | None = None
         """That the next rollout is to be made with; None: the newest."""
-        self._keys: list[Array] | None = None
-        """To make it with; None: not made ready yet."""
         self._sights: list[Sight] = []
         """Of each part."""
 
@@ -104,83 +99,91 @@ class HostProgram:
 
     def compile(self, progress: Leaves) -> None:
         collector, spec = self._opened, self.agent.spec
-        actor = Actor(self.functions, collector, progress.acting, self._keys_there(), self._new_sights())
-        for part, seen in enumerate(collector.seen):
-            actor(part, 0, seen)
         steps = self.config.rollout, collector.seeds, self.config.envs
         parts = [part.columns for part in collector.parts]
         forms = [shapes(spec, steps, parts, ends) for ends in ((True, False) if spec.stack > 1 else (True,))]
         self.functions.compile(progress, forms)
+        with watched(self._meetings):
+            for part, keys in enumerate(self._keys()):
+                self._sights[part].try_out(progress.acting, keys, news_of(collector, part))
 
     def advance(self, progress: Leaves, iterations: int) -> Leaves:
         advance = self._at_the_same_time if self._overlap else self._in_order
-        return jax.block_until_ready(advance(progress, iterations))
+        try:
+            with watched(self._meetings):
+                return jax.block_until_ready(advance(progress, iterations))
+        finally:
+            for sight in self._sights:  # after a fault something may still wait there
+                sight.let_go()
 
     def _in_order(self, progress: Leaves, iterations: int) -> Leaves:
         """Algorithm 1 to the letter."""
         for _ in range(iterations):
             progress = self._imitate(progress, self._updates)
-            rollout = self._new_rollout(Rollout, progress.acting)
-            rollout.finish()
+            rollout = self._new_rollout(progress.acting)
+            for _ in range(self.config.rollout):
+                self._act_in_all_parts(rollout)
+            for part in self._numbers:
+                rollout.go_on(part)
             progress = self._learn(progress, rollout.columns())
         return progress
 
     def _at_the_same_time(self, progress: Leaves, iterations: int) -> Leaves:
-        """Updates are issued while environments step; and when a rollout ends, the next one begins before it is learnt
-        from.
+        """While environments make the first step of a rollout, the device learns from the one before; while they make
+        the others, it imitates.
         """
-        rollouts, turns = deque[RolloutByThreads](), max(1, self.config.rollout - 1)
-        due = [self._updates * turn // turns for turn in range(turns + 1)]
-        begin = partial(self._new_rollout, partial(RolloutByThreads, threads=self._threads))
-        try:
-            for number in range(iterations):
-                if number == 0:
-                    # a copy: updates use up what they are given
-                    rollouts.append(begin(self._policy or jax.tree.map(jnp.copy, progress.acting)))
-                    rollouts[0].wait_for_a_step()
-                for before, after in itertools.pairwise(due):
-                    rollouts[0].wait_for_a_step()
-                    progress = self._imitate(progress, after - before)
-                    self._keys = self._keys or self._keys_there()  # not when threads wait for the next rollout
-                self._policy = progress.acting
-                if number + 1 < iterations:
-                    rollouts.append(begin(self._policy))
-                rollouts[0].finish()
-                if number + 1 < iterations:
-                    rollouts[1].wait_for_a_step()
-                progress = self._learn(progress, rollouts.popleft().columns())
-        finally:
-            for rollout in rollouts:  # only after a fault
-                rollout.stop()
+        steps, before = self.config.rollout, None
+        due = [self._updates * step // max(1, steps - 1) for step in range(steps)]
+        due[-1] = self._updates
+        for _ in range(iterations):
+            # at first a copy: updates use up what they are given
+            rollout = self._new_rollout(self._policy or jax.tree.map(jnp.copy, progress.acting))
+            for step in range(steps):
+                self._act_in_all_parts(rollout, before if step == 0 else None)
+                if step == 0 and before is not None:
+                    progress = self._learn(progress, before.columns())
+                progress = self._imitate(progress, due[step] - (due[step - 1] if step else 0))
+            self._policy, before = progress.acting, rollout
+        if before is not None:
+            for part in self._numbers:
+                before.go_on(part)
+            progress = self._learn(progress, before.columns())
         return progress
+
+    def _act_in_all_parts(self, rollout: Rollout, before: Rollout | None = None) -> None:
+        """And so begin a step. `before`: a rollout whose last step is not done yet."""
+        for part in self._numbers:
+            rollout.prepare(part)
+            if before is not None:
+                before.go_on(part)
+            rollout.go_on(part)
 
     def _imitate(self, progress: Leaves, updates: int) -> Leaves:
         for _ in range(updates):
             progress = self.functions.imitate(progress)
         return progress
 
-    def _new_rollout(self, kind: Callable[..., T], policy: list[Array]) -> T:
-        actor = Actor(self.functions, self._opened, policy, self._keys or self._keys_there(), self._sights)
-        self._keys, step = None, self._steps_begun
+    def _new_rollout(self, policy: list[Array]) -> Rollout:
+        actor = Actor(self._opened, policy, self._keys(), self._sights)
+        step = self._steps_begun
         self._steps_begun += self.config.steps_per_iteration
-        return kind(self._opened, actor, step, self.config.env)
+        return Rollout(self._opened, actor, step, self.config.env)
 
     def _learn(self, progress: Leaves, columns: Columns | StackColumns) -> Leaves:
         for seed, latest in enumerate(self.latest):
             latest.extend(columns.episode_return[:, seed][columns.ended[:, seed]].tolist())
         return self.functions.learn(progress, columns)
 
-    def _new_sights(self) -> list[Sight]:
-        """Of empty stacks."""
-        sights, collector = [], self._opened
-        for seen, fresh in zip(collector.seen, collector.fresh, strict=True):
-            stack, news = None, seen
-            if self.functions.stacked:
-                stack, news = jax.device_put(np.zeros_like(seen), self._device), newest(seen, fresh)
-            sights.append(Sight(Mailbox(news, self._device), stack))
-        return sights
+    def _new_sight(self, part: int) -> Sight:
+        collector, spec, seen = self._opened, self.agent.spec, self._opened.seen[part]
+        stack = jax.device_put(np.zeros_like(seen), self._device) if self.functions.stacked else None
+        if self._orders is None:
+            return Sight(self.functions, stack, f"{self._device.platform} can't wait for them")
+        actions = jax.ShapeDtypeStruct((*seen.shape[:2], *spec.action_shape), spec.action_dtype)
+        return EarlySight(self.functions, stack, news_of(collector, part), actions, self._device, self._orders)
 
-    def _keys_there(self) -> list[Array]:
+    def _keys(self) -> list[Array]:
+        """To act with in the next rollout, of each part."""
         keys = self.keys()
         return jax.device_put([keys[:, part.columns] for part in self._opened.parts], self._device)
 
@@ -213,10 +216,22 @@ class HostProgram:
         return {"return_latest": float(np.mean(self.latest[seed])) if self.latest[seed] else float("nan")}
 
     def close(self) -> None:
-        for thread in self._threads:
-            thread.shutdown()
         if self.collector is not None:
             self.collector.close()
+
+    @property
+    def late(self) -> str:
+        """Why acts are not started before environments have stepped; else nothing."""
+        return next((sight.late for sight in self._sights if sight.late), "")
+
+    @property
+    def _meetings(self) -> list[Meeting]:
+        return [sight.meeting for sight in self._sights if isinstance(sight, EarlySight)]
+
+    @property
+    def _numbers(self) -> range:
+        """Of the parts."""
+        return range(len(self._opened.parts))
 
     @property
     def _opened(self) -> HostCollector:
@@ -237,15 +252,17 @@ class HostProgram:
         )
         with named(config.env):
             self.collector.begin(seeds)
-        self._sights = self._new_sights()
+        self._sights = [self._new_sight(part) for part in self._numbers]
         return self.collector
 
     def _parts_that_pay(self) -> int:
         """Two halves, where that lets one step while the policy acts for the other: with an engine that steps by
-        itself, and cores that are free to do so. Where a CPU learns from images while they step, none are.
+        itself, and cores that have something to do all the time. Where a CPU learns from images, they have anyway; and
+        where the device waits for environments, to act is soon done, so that more cores than environments can wait.
         """
         busy = self._overlap and self._device.platform == "cpu"
-        return 1 if self.config.engine == "gymnasium" or devices.cores() == 1 or busy else 2
+        idle = self._orders is not None and self.config.seeds * self.config.envs <= devices.cores()
+        return 1 if self.config.engine == "gymnasium" or devices.cores() == 1 or busy or idle else 2
 
 
 def share_out(total: int, parts: int) -> list[slice]:
