@@ -313,6 +313,21 @@ def test_a_run_is_evaluated_and_told_beside_a_human(tmp_path, capsys):
             policy.act(wrong)
 
 
+def test_games_of_one_seed_are_evaluated_after_those_of_another(tmp_path, monkeypatch):
+    run, _ = start(config_of(2, steps=40, out=str(tmp_path / "run")), Silent())
+    made, heard = [], []
+    make = engines.make_vector
+    monkeypatch.setattr(engines, "make_vector", lambda *given: (made.append(given[-1]), make(*given))[1])
+    result = run.evaluate(3, listener=lambda *how_many: heard.append(how_many))
+    assert [len(numbers) for numbers in made] == [3, 3]
+    assert not set(made[0]) & set(made[1])
+    assert heard == sorted(heard)
+    assert heard[-1] == (6, 6)
+    assert result.lengths.shape == (2, 3)
+    assert (result.lengths > 100).all(), "whole ones"
+    assert len(np.unique(result.lengths)) > 2
+
+
 def test_the_memory_for_frames_is_no_larger_than_its_frames():
     """10^5 finished steps, and room for as many of unfinished games."""
     config = engines.settle(validate(resolve("atari:Breakout", "authors")))
