@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 
@@ -139,7 +140,7 @@ def test_acts_that_are_started_early_are_the_same_acts(monkeypatch, orders, part
 
 
 @pytest.mark.parametrize("held_up", ["starting to act", "stepping"])
-def test_an_act_that_had_to_wait_for_long_is_done_again_and_none_is_started_early_after_it(monkeypatch, held_up):
+def test_an_act_that_had_to_wait_for_long_is_done_again_and_its_part_starts_none_early_after_it(monkeypatch, held_up):
     as_usual = trained(HostProgram(config_of(2), parts=2), 8)
     monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
     monkeypatch.setattr(meeting, "PATIENCE", 0.2)
@@ -214,7 +215,30 @@ def test_a_fault_in_one_part_is_told_with_its_step_and_leaves_the_device_free(mo
         program.advance(progress, 5)
     assert len(calls) == 8
     for sight in program._sights:
-        sight.try_out(program._policy, program._keys()[0], news_of(program.collector, 0))
+        given = program._policy, program._keys()[0], news_of(program.collector, 0)
+        again = threading.Thread(target=sight.try_out, args=given, daemon=True)
+        again.start()
+        again.join(60)
+        assert not again.is_alive()
+        assert bool(sight.late) == (not early)
+    program.close()
+
+
+def test_ctrl_c_while_an_act_is_started_stops_the_run_when_it_has_been(monkeypatch):
+    monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
+    program, started = HostProgram(config_of(), parts=1), []
+    progress = program.begin()
+    program.compile(progress)
+    act = program._sights[0]._act
+
+    def interrupted(*given):
+        os.kill(os.getpid(), signal.SIGINT)
+        started.append(act(*given))
+
+    program._sights[0]._act = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        program.advance(progress, 5)
+    assert len(started) == 1
     program.close()
 
 
@@ -354,7 +378,7 @@ def test_bench_tells_the_emulators_rate_and_where_the_time_goes(capsys, monkeypa
         "% of the emulators alone, by turns;",
         "in 3 rounds",
         "waiting for emulators",
-        "acts are not started before emulators have stepped: cpu can't wait for them",
+        "not all acts are started before emulators have stepped: cpu can't wait for them",
         "eight runs at once are left out",
     ):
         assert words in said

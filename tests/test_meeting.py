@@ -1,8 +1,12 @@
 """Programs that are started before what they compute with is there. A CPU waits for it itself, when it is told to."""
 
 import ctypes
+import gc
+import os
+import signal
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLong
 from types import SimpleNamespace
@@ -12,7 +16,7 @@ import numpy as np
 import pytest
 from helpers import OrdersHere
 
-from self_imitation.runs import meeting
+from self_imitation.runs import foreign, meeting
 from self_imitation.runs.meeting import Meeting
 
 NEWS = jax.ShapeDtypeStruct((2, 3), np.float32)
@@ -87,14 +91,42 @@ def test_a_program_that_waits_for_long_is_let_go_and_others_are_not(monkeypatch)
         assert threading.active_count() == threads, "of nothing"
 
 
-def test_numbers_of_meetings_begin_again(monkeypatch):
-    monkeypatch.setattr(meeting, "NUMBERS", 3)
+def test_whether_news_are_too_late_is_decided_once(monkeypatch):
+    """Who watches looks twice while they are put: the program gets them, or nobody believes that it did."""
     meet, double = doubling()
+    waits = Meeting._waits
+
+    def slowly(self):
+        found = waits(self)
+        time.sleep(0.1)
+        return found
+
+    monkeypatch.setattr(Meeting, "_waits", slowly)
+    news = np.ones(NEWS.shape, np.float32)
+    with ThreadPoolExecutor(2) as thread:
+        for number in range(1, 4):
+            meet.begin()
+            started = thread.submit(double, 2.0)
+            meet.look()
+            looking = thread.submit(meet.look)
+            time.sleep(0.03 * number)
+            believed = meet.put(number * news)
+            looking.result()
+            answer = meet.take(started.result())
+            assert np.array_equal(answer, 2 * number * news) == believed
+
+
+def test_numbers_of_meetings_begin_again():
+    meet, double = doubling()
+    for place in (meet._put, meet._answered):
+        place.inside[...] = meeting.NUMBERS - 3
+    meet._number = meeting.NUMBERS - 3
     for number in range(7):
         news = np.full(NEWS.shape, number, np.float32)
         meet.begin()
         meet.put(news)
         np.testing.assert_array_equal(meet.take(double(2.0)), 2 * news)
+    assert meet._number == 4
 
 
 def test_a_device_that_does_not_carry_out_its_orders_is_told(monkeypatch):
@@ -125,6 +157,62 @@ def test_what_interrupts_an_order_is_raised_where_the_answer_is_awaited():
     meet.put(np.ones(NEWS.shape, np.float32))
     with pytest.raises(KeyboardInterrupt):
         meet.take(double(2.0))
+
+
+def test_a_fault_is_told_also_where_the_program_was_let_go():
+    class Interrupted(OrdersHere):
+        def fetch(self, stream, to, place, size):
+            raise KeyboardInterrupt
+
+    meet, double = doubling(Interrupted())
+    meet.begin()
+    meet.let_go()
+    double(2.0)
+    with pytest.raises(KeyboardInterrupt):
+        meet.put(np.ones(NEWS.shape, np.float32))
+
+
+def test_an_answer_without_news_is_none():
+    """As where the order to fetch them was never given."""
+    meet, news = Meeting(NEWS, NEWS, DEVICE, OrdersHere()), np.ones(NEWS.shape, np.float32)
+    meet.begin()
+    meet.put(news)
+    with pytest.raises(RuntimeError, match="answers without its news"):
+        meet.take(jax.jit(meet.deliver)(news))
+
+
+def test_signals_wait_until_a_program_has_been_started():
+    heard, handlers = [], [signal.getsignal(number) for number in foreign.SIGNALS]
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append("SIGUSR1"))
+
+    @foreign.undisturbed()
+    def start():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        heard.append("started")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert heard == ["started", "SIGUSR1"]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handlers == [signal.getsignal(number) for number in foreign.SIGNALS]
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(foreign.undisturbed().__enter__).result()
+
+
+def test_a_meeting_that_nobody_holds_is_gone():
+    meet, double = doubling()
+    meet.begin()
+    meet.put(np.ones(NEWS.shape, np.float32))
+    meet.take(double(2.0))
+    there = weakref.ref(meet)
+    del meet, double
+    jax.clear_caches()
+    gc.collect()
+    assert there() is None
 
 
 def test_only_a_gpu_with_shared_memory_and_cudas_own_library_can_wait(monkeypatch):

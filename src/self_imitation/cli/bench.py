@@ -155,7 +155,7 @@ def _atari() -> dict[str, Any] | None:
         print(f"   of an iteration's {sum(measured['host_ms'].values()):.2f} ms the host spends")
         _table(measured["host_ms"])
         if why := measured["acts_start_late"]:
-            print(f"   acts are not started before emulators have stepped: {why}")
+            print(f"   not all acts are started before emulators have stepped: {why}")
     if not on_gpu:
         print("  eight runs at once are left out: that takes a GPU")
     results["alone"] = atari.alone()

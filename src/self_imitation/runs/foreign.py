@@ -3,8 +3,13 @@
 results are on the device, and ask it to do something with them in its turn.
 """
 
+import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 
 import jax
 
@@ -95,12 +100,26 @@ _handlers: list[Callable] = []
 """XLA knows only where they are: they stay for good."""
 
 
+SIGNALS = [
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+]
+"""Those that people stop a program with, or tell it the time."""
+
+
 def register(enqueue: Enqueue, failed: Callable[[BaseException], None], platform: str) -> str:
-    """The name by which programs call it. What it raises goes to `failed`: it must not come to XLA, who called."""
+    """The name by which programs call it; they must not outlive the object whose methods these are, which is not kept.
+    What it raises goes to `failed`: it must not come to XLA, who called.
+    """
     name = f"self_imitation.foreign.{len(_handlers)}"
+    methods = weakref.WeakMethod(enqueue), weakref.WeakMethod(failed)
 
     @_Handler
     def handler(call: "ctypes._Pointer[_Call]") -> None:
+        enqueue, failed = methods[0](), methods[1]()
+        if enqueue is None or failed is None:
+            return  # nor is there anyone who waits for it
         try:
             if call.contents.extension:
                 _say_what_for(call.contents)
@@ -113,6 +132,29 @@ def register(enqueue: Enqueue, failed: Callable[[BaseException], None], platform
     _handlers.append(handler)
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.cast(handler, ctypes.c_void_p)), platform=platform)
     return name
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """To start programs in that call such functions: signals are heeded when that is done. What one of them raises
+    could otherwise come before a function's first line, where it would be lost, and with it what the function is for.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no signal comes here
+        yield
+        return
+    noted: list[tuple[int, FrameType | None]] = []
+    handlers: dict[int, Callable] = {
+        number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))
+    }
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *given: noted.append(given))
+        yield
+    finally:
+        for number, handler in reversed(handlers.items()):
+            signal.signal(number, handler)
+        for number, frame in noted:
+            handlers[number](number, frame)
 
 
 def _say_what_for(call: _Call) -> None:

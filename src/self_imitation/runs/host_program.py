@@ -221,7 +221,7 @@ class HostProgram:
 
     @property
     def late(self) -> str:
-        """Why acts are not started before environments have stepped; else nothing."""
+        """Why not all acts are started before environments have stepped; else nothing."""
         return next((sight.late for sight in self._sights if sight.late), "")
 
     @property

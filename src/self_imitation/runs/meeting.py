@@ -29,7 +29,7 @@ SOON, NAP, LONG = 2e-3, 2e-5, 1.0
 """Seconds: for so long the host looks for an answer without a pause, then with such pauses, and in the end it asks JAX
 what has become of the program.
 """
-PATIENCE = 2.0
+PATIENCE = 5.0
 """Seconds: a program that waits for news at two looks so far apart is let go."""
 SHARED = "pinned_host"
 """The kind of memory of the host that devices can read and write by themselves."""
@@ -121,7 +121,8 @@ class Meeting:
         self._news, self._answer = _shared(news, device), _shared(answer, device)
         self._put, self._answered = _shared(number, device), _shared(number, device)
         """The number of the latest meeting whose news are there, and of the latest whose answer is."""
-        self._orders, self._number = orders, 0
+        self._orders, self._number, self._fetched = orders, 0, 0
+        """Numbers: of the latest meeting, and of the latest whose news the device was told to fetch."""
         self._looked_for: int | None = None
         """The number of the meeting whose news were awaited at the last look."""
         self._one_at_a_time = threading.Lock()
@@ -146,6 +147,7 @@ class Meeting:
     def put(self, news: np.ndarray) -> bool:
         """False: too late, the program has been let go."""
         assert news.shape == self._news.inside.shape
+        self._raise_fault()
         with self._one_at_a_time:
             if waits := self._waits():
                 self._news.inside[...] = news
@@ -163,8 +165,7 @@ class Meeting:
                 jax.block_until_ready(started)  # raises what went wrong
                 if answered.value != self._number:
                     self._failed(RuntimeError("the device did not answer"))
-        if self._fault is not None:
-            raise self._fault
+        self._raise_fault()
         return self._answer.inside.copy()
 
     def let_go(self) -> None:
@@ -186,18 +187,25 @@ class Meeting:
     def _on_receive(self, stream: int, places: Sequence[int]) -> None:
         self._orders.wait(stream, self._put.place, self._number)
         self._orders.fetch(stream, places[0], self._news.place, self._news.inside.nbytes)
+        self._fetched = self._number
 
     def _on_deliver(self, stream: int, places: Sequence[int]) -> None:
+        if self._fetched != self._number:
+            raise RuntimeError("a program answers without its news")
         self._orders.bring(stream, self._answer.place, places[0], self._answer.inside.nbytes)
         self._orders.write(stream, self._answered.place, self._number)
 
     def _failed(self, fault: BaseException) -> None:
         self._fault = self._fault or fault
 
+    def _raise_fault(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
 
 @contextlib.contextmanager
 def watched(meetings: Sequence[Meeting]) -> Iterator[None]:
-    """Meanwhile, none of their programs waits for ever."""
+    """Meanwhile none of their programs waits for ever, and in the end none waits at all."""
     if not meetings:
         yield
         return
@@ -207,10 +215,12 @@ def watched(meetings: Sequence[Meeting]) -> Iterator[None]:
         while not over.wait(PATIENCE):
             for meeting in meetings:
                 meeting.look()
+        for meeting in meetings:  # here, where nothing interrupts
+            meeting.let_go()
 
     watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
     try:
+        watcher.start()
         yield
     finally:
         over.set()

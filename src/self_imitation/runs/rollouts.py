@@ -13,6 +13,7 @@ from self_imitation.columns import Columns, StackColumns, newest
 from self_imitation.environments.host.vectors import named
 from self_imitation.errors import first_line
 from self_imitation.host_collection import Collecting, HostCollector
+from self_imitation.runs import foreign
 from self_imitation.runs import meeting as meetings
 from self_imitation.runs.host_functions import Functions
 from self_imitation.runs.host_memory import MemoryOnHost
@@ -63,8 +64,8 @@ class Sight:
 
 
 class EarlySight(Sight):
-    """The same, but when the news come, the program that acts on them has been started already; until one had to be let
-    go, which means that the host can't keep to itself while a program waits.
+    """The same, but when the news come, the program that acts on them has been started already. Not so any more once
+    one had to be let go: news are rare here, or to wait for them holds up the host.
     """
 
     TRIALS = 3
@@ -101,11 +102,11 @@ class EarlySight(Sight):
         for _ in range(self.TRIALS):
             self.meeting.begin()
             self.meeting.put(news)  # before it is started: it need not wait
-            self.meeting.take(self._act(policy, keys, self._stack))
+            self.meeting.take(self._start(policy, keys))
         self.meeting.begin()
         later = threading.Timer(self.PAUSE, self.meeting.put, [news])
         later.start()
-        started, waits = self._act(policy, keys, self._stack), later.is_alive()
+        started, waits = self._start(policy, keys), later.is_alive()
         later.join()
         self.meeting.take(started)
         if not waits:
@@ -115,7 +116,11 @@ class EarlySight(Sight):
         super().prepare(policy, keys)
         if not self.late:
             self.meeting.begin()
-            self._started = self._act(policy, keys, self._stack)
+            self._started = self._start(policy, keys)
+
+    def _start(self, policy: list[Array], keys: Array) -> tuple[Any, ...]:
+        with foreign.undisturbed():
+            return self._act(policy, keys, self._stack)
 
     def act(self, news: np.ndarray) -> Acted:
         if self._started is not None and not self.meeting.put(news):
@@ -131,6 +136,8 @@ class EarlySight(Sight):
     def let_go(self) -> None:
         super().let_go()
         self.meeting.let_go()
+        with contextlib.suppress(RuntimeError):
+            jax.block_until_ready(self._started)  # nothing of it is to come into a later meeting
         self._started = None
 
 
