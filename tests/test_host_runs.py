@@ -13,7 +13,7 @@ import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_same_checkpoint, rows
+from helpers import OrdersHere, assert_same_checkpoint, rows
 from host_probes import (
     ACTIONS,
     FAULT_STEP,
@@ -32,7 +32,7 @@ from self_imitation.environments.host import engines
 from self_imitation.errors import FaultyEnvironmentError, UsageError
 from self_imitation.runs import checkpoint, host_evaluation, host_program
 from self_imitation.runs.host_program import HostProgram
-from self_imitation.runs.rollouts import Actor
+from self_imitation.runs.rollouts import Actor, EarlySight, Sight
 from self_imitation.runs.run import start
 from self_imitation.runs.training import Silent
 from self_imitation.validation import validate
@@ -221,6 +221,19 @@ def test_environments_come_in_halves_where_that_fills_a_wait(monkeypatch, tmp_pa
     program = program_of(tmp_path, engine=engine, envs=envs, seeds=2)
     program.begin()
     assert [part.columns for part in program.collector.parts] == columns
+    program.close()
+
+
+@pytest.mark.parametrize("engine", ["gymnasium", "envpool"])
+def test_no_act_waits_on_the_device_for_environments_that_step_in_this_process(tmp_path, monkeypatch, engine):
+    """They might use the device themselves."""
+    monkeypatch.setattr(host_program, "orders_for", lambda *_: OrdersHere())
+    program = program_of(tmp_path, engine=engine)
+    program.begin()
+    assert [type(sight) for sight in program._sights] == [
+        Sight if engine == "gymnasium" else EarlySight
+    ] * program._parts
+    assert program.late == ("they step here" if engine == "gymnasium" else "")
     program.close()
 
 

@@ -58,8 +58,8 @@ class HostProgram:
         """Of self-imitation, issued one by one, before A2C or PPO learns; else they follow within its program."""
         self.functions: Functions | MemoryOnHost = self._compiled()
         memories = {memory.kind for memory in self._device.addressable_memories()}
-        self._orders = orders_for(self._device.platform, memories)
-        """By which the device is told to wait for environments; None: it can't be."""
+        self._orders = orders_for(self._device.platform, memories) if self._step_by_themselves else None
+        """By which the device is told to wait for environments; None: it can't be, or they might need it meanwhile."""
         self._parts = min(parts or self._parts_that_pay(), config.envs)
         self._policy: list[Array] | None = None
         """That the next rollout is to be made with; None: the newest."""
@@ -72,7 +72,12 @@ class HostProgram:
         of one iteration ago.
         """
         image = self.agent.spec.observation_kind == "image"
-        return image and isinstance(self.agent.improvement, A2C) and self.config.engine != "gymnasium"
+        return image and isinstance(self.agent.improvement, A2C) and self._step_by_themselves
+
+    @property
+    def _step_by_themselves(self) -> bool:
+        """Whether environments do, while this process goes on."""
+        return self.config.engine != "gymnasium"
 
     def _compiled(self) -> Functions | MemoryOnHost:
         on_host = self.config.sil.memory == "host" and self.agent.imitation is not None
@@ -178,7 +183,8 @@ class HostProgram:
         collector, spec, seen = self._opened, self.agent.spec, self._opened.seen[part]
         stack = jax.device_put(np.zeros_like(seen), self._device) if self.functions.stacked else None
         if self._orders is None:
-            return Sight(self.functions, stack, f"{self._device.platform} can't wait for them")
+            why = f"{self._device.platform} can't wait for them" if self._step_by_themselves else "they step here"
+            return Sight(self.functions, stack, late=why)
         actions = jax.ShapeDtypeStruct((*seen.shape[:2], *spec.action_shape), spec.action_dtype)
         return EarlySight(self.functions, stack, news_of(collector, part), actions, self._device, self._orders)
 
@@ -262,7 +268,7 @@ class HostProgram:
         """
         busy = self._overlap and self._device.platform == "cpu"
         idle = self._orders is not None and self.config.seeds * self.config.envs <= devices.cores()
-        return 1 if self.config.engine == "gymnasium" or devices.cores() == 1 or busy or idle else 2
+        return 1 if not self._step_by_themselves or devices.cores() == 1 or busy or idle else 2
 
 
 def share_out(total: int, parts: int) -> list[slice]:
