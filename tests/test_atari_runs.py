@@ -280,7 +280,13 @@ def test_what_does_not_fit_is_told_with_the_settings_that_make_it_smaller(tmp_pa
     with pytest.raises(DeviceMemoryError, match=rf"on the host: \d+ GB needed, \d+ GB there; {lower}"):
         start(huge, Silent())
     assert not (tmp_path / "run").exists()
+
+    def begin(_):
+        """As XLA tells of it. A CPU that really comes to it may leave arrays of which nobody hears any more."""
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 705600000000 bytes.")
+
     monkeypatch.setattr(training.Training, "_refuse_what_the_host_cannot_hold", lambda _: None)
+    monkeypatch.setattr(HostProgram, "begin", begin)
     with pytest.raises(DeviceMemoryError, match=rf"out of memory on cpu, .*; {lower}; training stopped"):
         start(huge, Silent())
     assert not (tmp_path / "run").exists()
