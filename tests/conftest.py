@@ -9,9 +9,9 @@ from jaxtyping import install_import_hook
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/self-imitation-tests-{os.getuid()}")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
-# Not `config` and `cli`: what they get is the user's, and to tell what is wrong with it is their own work.
+# Not `cli`, `config` and `settings`: they receive what the user typed and explain themselves what is wrong with it.
 CHECKED = (
-    "agents algorithm benchmarks collection distributions environments experiments exploration imitation improvement "
-    "memory networks normalisation optimisation priority_tree report returns runs types"
+    "algorithm arrays environments experiments exploration networks registry replay report rollout storage training "
+    "types"
 )
 install_import_hook([f"self_imitation.{name}" for name in CHECKED.split()], "typecheck.check")

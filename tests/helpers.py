@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from self_imitation.runs.metrics import TIMING
+from self_imitation.storage.metrics_file import TIMING
 
 SMALL = {
     "seeds": 2,
-    "envs": 4,
+    "num_envs": 4,
     "network.hidden": (8,),
-    "sil.batch": 32,
-    "sil.capacity": 500,
-    "sil.start_after": 20,
+    "sil.batch_size": 32,
+    "sil.buffer_size": 500,
+    "sil.learning_starts": 20,
     "sil.keep": "all",
     "log_every": 400,
 }

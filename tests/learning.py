@@ -1,67 +1,191 @@
-"""Agents that learn on probes, where the answer is known. The discount is 1/2, so that values settle soon."""
+"""Agents that learn on probes, where the answer is known. The discount is 1/2, so that values settle soon.
 
+They are built from the parts of Algorithm 1 alone, with a collector of a few lines, so that a failure points at the
+algorithm and not at the runtime.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from self_imitation import agents, algorithm
-from self_imitation.config import resolve
+from self_imitation import registry
+from self_imitation.algorithm import iteration
+from self_imitation.algorithm import optimiser as optimisers
+from self_imitation.algorithm.a2c import A2CConfig
+from self_imitation.algorithm.components import Agent, Learner
+from self_imitation.algorithm.iteration import AgentState
+from self_imitation.algorithm.normalisation import Normaliser
+from self_imitation.algorithm.ppo import PPOConfig
+from self_imitation.algorithm.vtrace import VTraceConfig
+from self_imitation.arrays import select
+from self_imitation.networks.actor_critic import Network
+from self_imitation.replay import buffer as replay
+from self_imitation.settings import NetworkConfig, NormaliseConfig, OptimiserConfig, SelfImitationConfig
+from self_imitation.types import Rollout, TrainState
+
+NUM_ENVS, NUM_STEPS = 8, 4
+NETWORK = NetworkConfig(hidden=(16,))
+OPTIMISER = OptimiserConfig(learning_rate=0.01)
+CONFIGS = {
+    "a2c": A2CConfig(gamma=0.5),
+    "vtrace": VTraceConfig(gamma=0.5),
+    "ppo": PPOConfig(gamma=0.5, ent_coef=0.01, num_minibatches=2, update_epochs=4),
+}
+PAPER = SelfImitationConfig()
+AUTHORS = SelfImitationConfig(
+    max_advantage=1.0,
+    average="imitated",
+    vf_coef=0.005,
+    ent_coef=0.01,
+    max_neg_log_prob=5.0,
+    keep="positive",
+)
+"""Self-imitation as in the authors' code."""
+SIL = dataclasses.replace(AUTHORS, batch_size=64, buffer_size=1000)
 
 
-def probe_config(**overrides):
-    """Small and fast; `sil__batch=8` stands for `sil.batch`."""
-    return resolve(
-        "key-door-treasure",
-        "authors",
-        {
-            "agent": "a2c",
-            "envs": 8,
-            "rollout": 4,
-            "network.hidden": (16,),
-            "optimiser.learning_rate": 0.01,
-            "a2c.discount": 0.5,
-            "a2c.entropy_weight": 0.01,
-            "ppo.discount": 0.5,
-            "ppo.entropy_weight": 0.01,
-            "ppo.minibatches": 2,
-            "ppo.epochs": 4,
-            "sil.batch": 64,
-            "sil.capacity": 1000,
-            **{name.replace("__", "."): value for name, value in overrides.items()},
-        },
-    )
-
-
-def begin(config, agent, seed=0):
-    return agents.begin(agent, agents.initial_params(config, agent, seed), jnp.int32(seed))
-
-
-def trainer(agent):
-    """Compiled once for any number of iterations."""
-    return jax.jit(
-        lambda state, iterations: jax.lax.fori_loop(
-            0, iterations, lambda _, state: algorithm.iteration(agent, state)[0], state
-        )
-    )
-
-
-def shown(agent, state, observations):
-    """Values of these observations, and the probability of action 1."""
-    distribution, value = algorithm.seeing(agent, state.scales)(
-        state.learner.params, jnp.array(observations, jnp.float32)
-    )
-    return np.asarray(value), np.asarray(jnp.exp(distribution.log_prob(jnp.ones(len(observations), jnp.int32))))
-
-
-def learnt(environment, observations, iterations=600, **overrides):
-    """Values and probabilities of action 1 after training."""
-    config = probe_config(**overrides)
-    agent = agents.build(config, environment=environment)
-    return shown(agent, trainer(agent)(begin(config, agent), iterations), observations)
-
-
-class NoImprovement:
+class NoLearning(Learner):
     """Leaves learning to self-imitation."""
 
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
-        return learner, {}
+    Config = A2CConfig
+
+    def update(self, actor_critic, optimiser, state, train_state, rollout, exploration, key):
+        return state, train_state, {}
+
+
+def build(
+    environment,
+    name="a2c",
+    *,
+    bootstrap=False,
+    sil=SIL,
+    normalise=None,
+    learner=None,
+    bonuses=None,
+    actor_critic=Network.__call__,
+    **configs,
+) -> Agent:
+    """The agent of this name for a probe; `a2c=A2CConfig(...)` replaces the settings of a component."""
+    parts, entries, spec = registry.parse_agent(name), registry.components(), environment.spec
+    config = configs.get(parts.learner, CONFIGS[parts.learner])
+    normalise = NormaliseConfig() if normalise is None else normalise
+    normaliser = Normaliser(
+        normalise.observations, normalise.rewards, normalise.clip, config.gamma, spec, num_envs=NUM_ENVS
+    )
+    if bonuses is None:
+        bonuses = {
+            bonus: entries[bonus].component(configs.get(bonus, entries[bonus].component.Config()), spec)
+            for bonus in parts.bonuses
+        }
+    return Agent(
+        spec=spec,
+        actor_critic=actor_critic,
+        optimiser=optimisers.create(OPTIMISER, 1),
+        num_envs=NUM_ENVS,
+        num_steps=NUM_STEPS,
+        learner_name=parts.learner,
+        learner=learner or entries[parts.learner].component(config, bootstrap),
+        bonuses=bonuses,
+        self_imitation=sil if parts.self_imitation else None,
+        normaliser=normaliser if normalise.observations or normalise.rewards else None,
+    )
+
+
+class Envs(eqx.Module):
+    """Where the environments of a seed are."""
+
+    state: Any
+    key: jax.Array
+    episode_return: jax.Array
+    episode_length: jax.Array
+
+
+class Training(eqx.Module):
+    agent: AgentState
+    envs: Envs
+
+
+def begin(environment, agent, seed=0) -> Training:
+    params = Network(agent.spec, NETWORK, np.random.default_rng(seed))
+    key, key_envs, key_learner, key_bonus = jax.random.split(jax.random.key(seed), 4)
+    keys = jax.random.split(key_envs, NUM_ENVS + 1)
+    zeros = jnp.zeros(NUM_ENVS)
+    envs = Envs(jax.vmap(environment.reset)(keys[1:]), keys[0], zeros, zeros.astype(jnp.int32))
+    normaliser = None if agent.normaliser is None else agent.normaliser.init()
+    components = {name: bonus.init(key_bonus, NUM_ENVS) for name, bonus in agent.bonuses.items()}
+    components[agent.learner_name] = agent.learner.init(key_learner, agent.spec, params)
+    state = AgentState(TrainState(params, agent.optimiser.init(params)), normaliser, None, components, key)
+    if agent.self_imitation is not None:
+        like = jax.eval_shape(partial(collect, environment, agent), state, envs)[2]
+        buffer = replay.create(like, agent.self_imitation, agent.spec.max_episode_steps)
+        state = dataclasses.replace(state, buffer=buffer)
+    return Training(state, envs)
+
+
+def collect(environment, agent, state, envs) -> tuple[AgentState, Envs, Rollout]:
+    """A rollout in environments that reset themselves in the step that ends an episode."""
+    key_state, key_act = jax.random.split(state.key)
+
+    def step(envs, key):
+        observation = jax.vmap(environment.observe)(envs.state)
+        action, extras = iteration.act(agent, state.policy, observation, key)
+        result = jax.vmap(environment.step)(envs.state, action)
+        ended = result.terminated | result.truncated
+        key_reset, key_next = jax.random.split(envs.key)
+        fresh = jax.vmap(environment.reset)(jax.random.split(key_reset, NUM_ENVS))
+        total, length = envs.episode_return + result.reward, envs.episode_length + 1
+        after = Envs(
+            select(ended, fresh, result.state), key_next, jnp.where(ended, 0, total), jnp.where(ended, 0, length)
+        )
+        ends = result.terminated, result.truncated
+        return after, (observation, action, result.reward, *ends, result.observation, total, length, extras)
+
+    envs, rows = jax.lax.scan(step, envs, jax.random.split(key_act, NUM_STEPS))
+    observation, action, reward, terminated, truncated, following, total, length, extras = rows
+    last = jax.vmap(environment.observe)(envs.state)
+    rollout = Rollout(
+        observation, action, reward, terminated, truncated, None, following, last, total, length, extras
+    )
+    return dataclasses.replace(state, key=key_state), envs, rollout
+
+
+def iterate(environment, agent, training) -> tuple[Training, Rollout, dict]:
+    """One pass of Algorithm 1."""
+    state, envs, rollout = collect(environment, agent, training.agent, training.envs)
+    state, metrics = iteration.update(agent, state, rollout)
+    return Training(state, envs), rollout, metrics
+
+
+def compiled_iteration(environment, agent):
+    return jax.jit(partial(iterate, environment, agent))
+
+
+def trainer(environment, agent):
+    """Compiled once for any number of iterations."""
+
+    @jax.jit
+    def train(training, iterations):
+        return jax.lax.fori_loop(0, iterations, lambda _, t: iterate(environment, agent, t)[0], training)
+
+    return train
+
+
+def policy_and_value(agent, training, observations):
+    """Distribution and values at these raw observations."""
+    state = training.agent
+    observations = jnp.asarray(np.asarray(observations, np.float32))
+    distribution, value = iteration.actor_critic(agent, state.normaliser)(state.train.params, observations)
+    return distribution, np.asarray(value)
+
+
+def learnt(environment, observations, name="a2c", iterations=600, **options):
+    """Values and probabilities of action 1 after training."""
+    agent = build(environment, name, **options)
+    training = trainer(environment, agent)(begin(environment, agent), iterations)
+    distribution, value = policy_and_value(agent, training, observations)
+    return value, np.exp(distribution.log_prob(jnp.ones(len(value), jnp.int32)))

@@ -12,10 +12,12 @@ import pytest
 from learning import NoImprovement, begin, learnt, probe_config, shown, trainer
 from probes import ChosenNumber, ChosenReward, ConstantReward, ObservedReward, OnlyTruncates, RandomStart, TwoSteps
 
-from self_imitation import agents, algorithm, collection
+from self_imitation.training import agents
+from self_imitation.algorithm.iteration import iteration as algorithm
+from self_imitation import collection
 from self_imitation.config import resolve
-from self_imitation.distributions import Categorical, DiagonalGaussian
-from self_imitation.types import Continuous, Learner, Spec
+from self_imitation.networks.distributions import Categorical, DiagonalGaussian
+from self_imitation.types import Continuous, TrainState, Spec
 
 # Acting.
 
@@ -46,18 +48,18 @@ def acted(environment, steps, environments=4, rollouts=1, lean=0.0):
 def test_steps_chain_and_an_end_is_followed_by_a_new_start():
     """Episodes of three steps that begin at random in [0, 1) and go up by 1: everything can be told from the start."""
     rollouts, acting = acted(RandomStart(), steps=7, rollouts=3)
-    observation, successor, ended, length = (
+    observation, next_observation, ended, length = (
         np.concatenate([getattr(rollout, name) for rollout in rollouts])
-        for name in ("observation", "successor", "ended", "episode_length")
+        for name in ("observation", "next_observation", "ended", "episode_length")
     )
-    assert observation.shape == successor.shape == (21, 4, 1)
+    assert observation.shape == next_observation.shape == (21, 4, 1)
     time = np.arange(21) % 3
     np.testing.assert_array_equal(ended, np.tile((time == 2)[:, None], 4))
     np.testing.assert_array_equal(length, np.tile((time + 1)[:, None], 4))
     np.testing.assert_array_equal(np.floor(observation[..., 0]), np.tile(time[:, None], 4))
-    np.testing.assert_array_equal(successor, observation + 1)
+    np.testing.assert_array_equal(next_observation, observation + 1)
     goes_on = ~ended[:-1]
-    np.testing.assert_array_equal(observation[1:][goes_on], successor[:-1][goes_on])
+    np.testing.assert_array_equal(observation[1:][goes_on], next_observation[:-1][goes_on])
     for earlier, later in pairwise(rollouts):
         np.testing.assert_array_equal(earlier.last_observation, later.observation[0])
     np.testing.assert_array_equal(rollouts[-1].last_observation, acting.observation)
@@ -69,7 +71,7 @@ def test_what_is_seen_after_an_end_on_the_last_step_is_the_next_start():
     (rollout,), _ = acted(RandomStart(), steps=3)
     assert rollout.ended[-1].all()
     assert (rollout.last_observation < 1).all()
-    assert (rollout.successor[-1] > 2).all()
+    assert (rollout.next_observation[-1] > 2).all()
 
 
 def test_returns_and_lengths_of_episodes_add_up_and_start_anew():
@@ -163,7 +165,7 @@ def maze_agent(request):
     config = resolve(
         "key-door-treasure",
         "paper",
-        {"agent": request.param, "envs": 4, "rollout": 60, "network.hidden": (8,), "sil.batch": 32},
+        {"agent": request.param, "num_envs": 4, "num_steps": 60, "network.hidden": (8,), "sil.batch_size": 32},
     )
     agent = agents.build(config)
     return request.param, config, agent, jax.jit(partial(algorithm.iteration, agent))
@@ -186,7 +188,7 @@ def test_each_agent_runs_and_has_the_parts_that_its_name_says(maze_agent):
     assert {"loss", "policy_loss", "value_loss", "entropy"} <= set(metrics)
     assert ("bonus" in metrics) == (agent.exploration is not None) == ("exp" in name)
     assert ("sil_loss" in metrics) == (state.memory is not None) == (agent.imitation is not None) == ("sil" in name)
-    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (start.learner, state.learner)), strict=True))
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (start.train_state, state.train_state)), strict=True))
     if "sil" in name:
         # By step 50 every first episode is over; all of its steps are in the memory, and nothing of the next.
         finished = int(jnp.sum(jnp.where(rollout.ended, rollout.episode_length, 0)))
@@ -225,9 +227,9 @@ def test_no_random_number_is_used_twice(maze_agent):
 class KeyKeeper:
     """Learns nothing and gives back the key that it was given, as numbers."""
 
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
+    def improve(self, actor_critic, optimiser, train_state, rollout, bonus, key):
         first, second = jax.random.key_data(key).astype(jnp.float32)
-        return learner, {"first": first, "second": second}
+        return train_state, {"first": first, "second": second}
 
 
 def test_improving_takes_random_numbers_of_its_own():
@@ -250,9 +252,9 @@ class Marked:
     def bonus(self, state, rollout):
         return state + 100, jnp.full_like(rollout.reward, state)
 
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
-        params = eqx.tree_at(lambda p: p.value_head.bias, learner.params, replace_fn=lambda b: b + bonus.mean())
-        return Learner(params, learner.optimiser_state), {
+    def improve(self, actor_critic, optimiser, train_state, rollout, bonus, key):
+        params = eqx.tree_at(lambda p: p.value_head.bias, train_state.params, replace_fn=lambda b: b + bonus.mean())
+        return TrainState(params, train_state.optimiser_state), {
             "bonus_given": bonus.mean(),
             "reward_given": rollout.reward.mean(),
         }
@@ -275,8 +277,8 @@ def test_improvement_sees_the_bonus_and_imitation_the_improved_value_and_the_lat
     assert second.memory.size == 64
     np.testing.assert_allclose(np.unique(second.memory.returns[:64]), [0.9, 1.0], rtol=1e-6)
     assert metrics["sil_imitated"] == 0  # no return beats the value any more
-    improved = eqx.tree_at(lambda p: p.value_head.bias, first.learner.params, replace_fn=lambda b: b + 100)
-    assert_same(second.learner.params, improved)
+    improved = eqx.tree_at(lambda p: p.value_head.bias, first.train_state.params, replace_fn=lambda b: b + 100)
+    assert_same(second.train_state.params, improved)
 
 
 def test_agents_names_in_any_order():

@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 import self_imitation
 from self_imitation.columns import newest, seed_axis, stacked_up
 from self_imitation.config import resolve
-from self_imitation.environments import atari_scores, catalogue
-from self_imitation.environments.host import atari, engines, players
+from self_imitation.environments import atari_scores
+from self_imitation.environments import registry as catalogue
+from self_imitation.environments.gymnasium import atari
+from self_imitation.environments.gymnasium import make as engines
+from self_imitation.environments.gymnasium import rendering as players
 from self_imitation.errors import UsageError
 from self_imitation.host_collection import HostCollector, Part
-from self_imitation.runs import run as runs
+from self_imitation.training import run as runs
 from self_imitation.validation import validate
 
 
@@ -89,7 +92,7 @@ def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(game):
         arrival = vector.receive()
         for place, twin in enumerate(twins):
             stack, reward, ended = twin.step(action[place])
-            np.testing.assert_array_equal(arrival.successor[place], stack)
+            np.testing.assert_array_equal(arrival.next_observation[place], stack)
             assert (arrival.reward[place], arrival.terminated[place]) == (reward, ended)
             after = twin.reset(resets[-1][place]) if ended else stack
             np.testing.assert_array_equal(arrival.observation[place], after)
@@ -146,7 +149,7 @@ def test_where_a_game_ends_the_rollout_has_its_last_state_and_goes_on_with_a_new
     assert ended.sum() > 2
     np.testing.assert_array_equal(rollout.terminated, ended)
     np.testing.assert_array_equal(columns.ended[:, 0], ended)
-    for moved, field in ((rollout.successor, "successor"), (rollout.observation[1:], "observation")):
+    for moved, field in ((rollout.next_observation, "next_observation"), (rollout.observation[1:], "observation")):
         came = np.stack([np.moveaxis(getattr(arrival, field), 1, -1) for arrival in arrivals])
         np.testing.assert_array_equal(moved, came[: len(moved)])
     ends = np.flatnonzero(ended[:, 0])
@@ -235,7 +238,7 @@ def test_a_game_is_shown_in_its_own_colours_while_the_policy_sees_what_it_always
     for _ in range(30):
         vector.send(np.array([3]))
         arrival, seen = vector.receive(), player.step(np.array([3]))
-        np.testing.assert_array_equal(seen.observation, arrival.successor)
+        np.testing.assert_array_equal(seen.observation, arrival.next_observation)
         picture = player.picture()
         assert picture.shape == (210, 160, 3)
         grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)

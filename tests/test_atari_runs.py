@@ -17,22 +17,26 @@ import numpy as np
 import pytest
 from helpers import OrdersHere
 
-from self_imitation import agents, load
+from self_imitation.training import agents
+from self_imitation import load
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
-from self_imitation.environments.host import engines
+from self_imitation.environments.gymnasium import make as engines
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, UsageError
-from self_imitation.runs import checkpoint, host_program, meeting, training
-from self_imitation.runs.arrays import from_arrays, to_arrays
+from self_imitation.storage import checkpoint
+from self_imitation.runs import host_program
+from self_imitation.runs import meeting
+from self_imitation.training import loop as training
+from self_imitation.storage.trees import from_arrays, to_arrays
 from self_imitation.runs.host_functions import Leaves, compiled_as_one_graph
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.program import Shapes
 from self_imitation.runs.rollouts import EarlySight, news_of
-from self_imitation.runs.run import start
-from self_imitation.runs.training import Silent
+from self_imitation.training.run import start
+from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
-SMALL = {"envs": 4, "sil.batch": 16, "sil.capacity": 500, "sil.start_after": 1, "sil.updates": 2}
+SMALL = {"num_envs": 4, "sil.batch_size": 16, "sil.buffer_size": 500, "sil.learning_starts": 1, "sil.updates": 2}
 ITERATIONS = 45
 """Random play loses a game of Breakout sooner."""
 
@@ -91,7 +95,7 @@ def test_what_waits_in_an_emulator_is_not_saved_and_the_rest_goes_on(together):
     program.compile(progress)
     again = to_arrays(program.whole(program.advance(progress, 1)))
     assert not np.array_equal(
-        again["state.learner.params.policy_head.bias"], saved.state.learner.params.policy_head.bias
+        again["state.train_state.params.policy_head.bias"], saved.state.train_state.params.policy_head.bias
     )
     program.close()
 
@@ -135,7 +139,7 @@ def test_acts_that_are_started_early_are_the_same_acts(monkeypatch, orders, part
     monkeypatch.setattr(meeting.Meeting, "put", lambda *given: (early.append(1), put(*given))[1])
     assert_same(trained(program, 8), as_usual)
     assert program.late == ("not supported" if isinstance(orders, Refusing) else "")
-    tries = 1 if isinstance(orders, Refusing) else EarlySight.TRIALS + 1 + 8 * program.config.rollout
+    tries = 1 if isinstance(orders, Refusing) else EarlySight.TRIALS + 1 + 8 * program.config.num_steps
     assert len(early) == parts * tries
 
 
@@ -185,7 +189,7 @@ def test_with_overlap_the_policy_of_one_iteration_ago_acts_and_without_it_the_ne
     functions = program.functions
     monkeypatch.setattr(functions, "act", noted(acted, lambda given: given[0], functions.act))
     monkeypatch.setattr(functions, "learn", noted(newest, lambda given: given[0].acting, functions.learn))
-    iterations, acts = 4, program.config.rollout
+    iterations, acts = 4, program.config.num_steps
     for iterations_at_once in (1, 3):
         progress = program.advance(progress, iterations_at_once)
     program.close()
@@ -276,7 +280,7 @@ def test_who_waits_long_is_told_how_long(tmp_path, monkeypatch):
 def test_what_does_not_fit_is_told_with_the_settings_that_make_it_smaller(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**18, 0, 10**18))
     huge = config_of(sil__capacity=10**8, out=str(tmp_path / "run"))  # 700 GB
-    lower = r"lower seeds \(now 1\), sil.capacity \(now 100,000,000\) or sil.batch \(now 16\)"
+    lower = r"lower seeds \(now 1\), sil.buffer_size \(now 100,000,000\) or sil.batch_size \(now 16\)"
     with pytest.raises(DeviceMemoryError, match=rf"on the host: \d+ GB needed, \d+ GB there; {lower}"):
         start(huge, Silent())
     assert not (tmp_path / "run").exists()
@@ -292,7 +296,7 @@ def test_what_does_not_fit_is_told_with_the_settings_that_make_it_smaller(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-FLAGS = ["--envs", "4", "--sil.batch", "16", "--sil.capacity", "500", "--sil.updates", "2", "--log-every", "100"]
+FLAGS = ["--envs", "4", "--sil.batch_size", "16", "--sil.buffer_size", "500", "--sil.updates", "2", "--log-every", "100"]
 
 
 def test_a_killed_run_goes_on(tmp_path, capsys):
@@ -403,12 +407,12 @@ def test_bench_measures_updates_from_a_full_memory():
     program.compile(progress)
     sums = program.tally(program.advance(progress, 3)).sums
     program.close()
-    np.testing.assert_array_equal(sums["memory_size"], 3 * program.config.sil.capacity)
+    np.testing.assert_array_equal(sums["memory_size"], 3 * program.config.sil.buffer_size)
     np.testing.assert_allclose(sums["sil_imitated"], 3, err_msg="all that is drawn is imitated")
 
 
 def test_a_memory_of_fewer_steps_than_a_stack_has_frames_imitates_nothing_and_stays_finite(tmp_path):
-    tiny = {"sil.capacity": 3, "sil.batch": 3, "sil.start_after": 0, "sil.keep": "all", "steps": 900}
+    tiny = {"sil.buffer_size": 3, "sil.batch_size": 3, "sil.learning_starts": 0, "sil.keep": "all", "steps": 900}
     _, finished = start(config_of(**tiny, out=str(tmp_path / "run")), Silent())
     assert finished
 

@@ -16,8 +16,8 @@ from helpers import SMALL_FLAGS, finish, rows, sil
 from self_imitation.cli.main import COMMANDS, main
 from self_imitation.cli.train import read_config
 from self_imitation.config import AGENTS, TrainConfig, flatten
-from self_imitation.environments import catalogue
-from self_imitation.runs import checkpoint
+from self_imitation.environments import registry as catalogue
+from self_imitation.storage import checkpoint
 
 
 def told(capsys, *arguments: object) -> tuple[int, str, str]:
@@ -40,10 +40,10 @@ def test_with_nothing_given_it_is_a2c_sil_on_key_door_treasure_with_four_seeds()
 
 
 def test_flags_go_over_preset_and_environment():
-    config = read_config(["apple-key-door-treasure", "--preset", "paper", "--sil.updates", "7", "--sil.clip", "2"])
+    config = read_config(["apple-key-door-treasure", "--preset", "paper", "--sil.updates", "7", "--sil.max_advantage", "2"])
     assert config.env == "apple-key-door-treasure"
-    assert (config.sil.updates, config.sil.clip, config.sil.capacity) == (7, 2.0, 1000)
-    assert read_config(["--sil.clip", "None"]).sil.clip is None
+    assert (config.sil.updates, config.sil.max_advantage, config.sil.buffer_size) == (7, 2.0, 1000)
+    assert read_config(["--sil.max_advantage", "None"]).sil.max_advantage is None
     assert read_config(["--network.hidden", "3", "5"]).network.hidden == (3, 5)
     assert read_config(["--seeds", "2", "apple-key-door-treasure"]).env == "apple-key-door-treasure"
 
@@ -112,14 +112,14 @@ def test_list_names_all_games_and_those_of_the_papers_table(capsys, monkeypatch)
             ["train", "--network.hidden", "wide"],
             "--network.hidden: 'wide' is not allowed; allowed: None or whole numbers",
         ),
-        (["train", "--sil.room", "much"], "--sil.room: 'much' is not allowed; allowed: None or a whole number"),
+        (["train", "--sil.max_pending_steps", "much"], "--sil.max_pending_steps: 'much' is not allowed; allowed: None or a whole number"),
         (["train", "--steps", "0"], "steps: 0 is not allowed; allowed: a whole number of 1 or more"),
         (["train", "--steps", "-3"], "steps: -3 is not allowed"),
         (["train", "--steps", "many"], "--steps: 'many' is not a whole number"),
         (["train", "--steps", "1e6"], "--steps: '1e6' is not a whole number"),
         (["train", "--seeds", "0"], "seeds: 0 is not allowed"),
-        (["train", "--sil.batch", "100001"], "sil.batch: 100001 is not allowed; at most sil.capacity = 100000"),
-        (["train", "--sil.clip", "x"], "--sil.clip"),
+        (["train", "--sil.batch_size", "100001"], "sil.batch_size: 100001 is not allowed; at most sil.buffer_size = 100000"),
+        (["train", "--sil.max_advantage", "x"], "--sil.max_advantage"),
         (["train", "--sil.keep", "none"], "'none'"),
         (["train", "--preset", "mine"], "'mine'"),
         (["train", "--sil.update", "3"], "did you mean --sil.updates?"),

@@ -9,21 +9,21 @@ import pytest
 
 from self_imitation import config as configuration
 from self_imitation.config import PRESETS, TrainConfig, flatten, override, resolve
-from self_imitation.environments import catalogue
+from self_imitation.environments import registry as catalogue
 from self_imitation.errors import UsageError
-from self_imitation.runs.config_file import from_json, to_json
+from self_imitation.storage.config_file import from_json, to_json
 from self_imitation.validation import RULES, refuse_unread, validate
 
 
 def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_world_runs():
     config = resolve("key-door-treasure", "authors")
     assert TrainConfig().preset == "authors"
-    assert (config.envs, config.rollout) == (16, 5)
-    assert (config.a2c.discount, config.a2c.entropy_weight, config.a2c.value_weight) == (0.95, 0.03, 0.5)
-    assert (config.sil.discount, config.sil.entropy_weight) == (0.99, 0.01)
-    assert (config.sil.updates, config.sil.batch, config.sil.capacity) == (4, 512, 100_000)
-    assert (config.sil.priority_exponent, config.sil.bias_correction) == (0.6, 0.4)
-    assert (config.sil.clip, config.sil.value_weight, config.sil.average) == (1.0, 0.005, "imitated")
+    assert (config.num_envs, config.num_steps) == (16, 5)
+    assert (config.a2c.gamma, config.a2c.ent_coef, config.a2c.vf_coef) == (0.95, 0.03, 0.5)
+    assert (config.sil.gamma, config.sil.ent_coef) == (0.99, 0.01)
+    assert (config.sil.updates, config.sil.batch_size, config.sil.buffer_size) == (4, 512, 100_000)
+    assert (config.sil.priority_exponent, config.sil.importance_exponent) == (0.6, 0.4)
+    assert (config.sil.max_advantage, config.sil.vf_coef, config.sil.average) == (1.0, 0.005, "imitated")
     assert (config.sil.min_imitated, config.sil.max_neg_log_prob, config.sil.keep) == (64, 5.0, "positive")
     assert (config.network.hidden, config.network.shared) == ((64, 64), False)
     assert config.time_limit == "terminal"
@@ -32,22 +32,22 @@ def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_
 
 def test_paper_preset_is_its_equations_and_its_commented_table():
     config = resolve("apple-key-door-treasure", "paper")
-    assert (config.sil.clip, config.sil.value_weight, config.sil.entropy_weight) == (None, 0.01, 0.0)
+    assert (config.sil.max_advantage, config.sil.vf_coef, config.sil.ent_coef) == (None, 0.01, 0.0)
     assert (config.sil.average, config.sil.max_neg_log_prob, config.sil.keep) == ("batch", None, "all")
-    assert (config.network.hidden, config.network.shared, config.sil.capacity) == ((64,), True, 1000)
-    assert (config.sil.priority_exponent, config.sil.bias_correction) == (0.6, 0.4)
+    assert (config.network.hidden, config.network.shared, config.sil.buffer_size) == ((64,), True, 1000)
+    assert (config.sil.priority_exponent, config.sil.importance_exponent) == (0.6, 0.4)
     assert config.time_limit == "bootstrap"
 
 
 def test_environment_under_preset_under_user(monkeypatch):
-    defaults = {"sil.clip": 3.0, "envs": 7, "rollout": 3}
-    entry = catalogue.Entry("probe", "", defaults, preset_defaults={"authors": {"rollout": 9}})
+    defaults = {"sil.max_advantage": 3.0, "num_envs": 7, "num_steps": 3}
+    entry = catalogue.Entry("probe", "", defaults, preset_defaults={"authors": {"num_steps": 9}})
     monkeypatch.setattr(catalogue, "ENTRIES", {"probe": entry})
-    config = resolve("probe", "authors", {"rollout": 11})
-    assert config.envs == 7, "the environment's default over the general one"
-    assert config.sil.clip == PRESETS["authors"]["sil.clip"], "the preset over the environment's"
+    config = resolve("probe", "authors", {"num_steps": 11})
+    assert config.num_envs == 7, "the environment's default over the general one"
+    assert config.sil.max_advantage == PRESETS["authors"]["sil.max_advantage"], "the preset over the environment's"
     assert resolve("probe", "authors").rollout == 9, "what the preset means for this environment"
-    assert config.rollout == 11, "the user's over all"
+    assert config.num_steps == 11, "the user's over all"
 
 
 def test_every_setting_has_a_rule_and_a_text():
@@ -69,7 +69,7 @@ def test_every_setting_has_a_rule_and_a_text():
         ("seeds", 0),
         ("seed", -1),
         ("seed", 2**32),
-        ("envs", 0),
+        ("num_envs", 0),
         ("rollout", -1),
         ("log_every", 0),
         ("checkpoint_seconds", -1.0),
@@ -79,15 +79,15 @@ def test_every_setting_has_a_rule_and_a_text():
         ("network.hidden", (64, 0)),
         ("optimiser.learning_rate", 0.0),
         ("optimiser.learning_rate", float("inf")),
-        ("a2c.discount", 1.01),
+        ("a2c.gamma", 1.01),
         ("sil.updates", 0),
-        ("sil.batch", 0),
-        ("sil.clip", 0.0),
+        ("sil.batch_size", 0),
+        ("sil.max_advantage", 0.0),
         ("sil.average", "median"),
         ("sil.keep", "some"),
-        ("sil.room", 0),
-        ("sil.bias_correction", -0.1),
-        ("sil.bias_correction", 1.1),
+        ("sil.max_pending_steps", 0),
+        ("sil.importance_exponent", -0.1),
+        ("sil.importance_exponent", 1.1),
         ("sil.priority_exponent", 5.0),
         ("exp.scale", -1.0),
         ("time_limit", "never"),
@@ -106,7 +106,7 @@ def test_bad_value_is_named_with_field_value_and_what_is_allowed(name, value):
 
 def test_batch_larger_than_the_memory_is_refused():
     with pytest.raises(UsageError, match=r"sil\.batch: 513 is not allowed; at most sil\.capacity = 512"):
-        validate(resolve("key-door-treasure", "authors", {"sil.batch": 513, "sil.capacity": 512}))
+        validate(resolve("key-door-treasure", "authors", {"sil.batch_size": 513, "sil.buffer_size": 512}))
 
 
 def test_unknown_names_come_with_the_nearest():
@@ -129,7 +129,7 @@ def test_a_setting_that_the_agent_would_not_read_is_refused():
     defaults = resolve("key-door-treasure", "authors", {"agent": "a2c"})
     with pytest.raises(UsageError, match=r"sil\.updates: 5 is not allowed; agent 'a2c' has no part 'sil'"):
         refuse_unread(override(defaults, {"sil.updates": 5}), defaults)
-    refuse_unread(override(defaults, {"a2c.discount": 0.5}), defaults)
+    refuse_unread(override(defaults, {"a2c.gamma": 0.5}), defaults)
 
 
 def test_a_setting_that_adam_does_not_read_is_refused():
@@ -140,7 +140,7 @@ def test_a_setting_that_adam_does_not_read_is_refused():
 
 
 def test_config_survives_json():
-    config = validate(resolve("key-door-treasure", "paper", {"out": "x", "sil.room": 7, "network.hidden": (3, 4)}))
+    config = validate(resolve("key-door-treasure", "paper", {"out": "x", "sil.max_pending_steps": 7, "network.hidden": (3, 4)}))
     assert from_json(json.loads(json.dumps(to_json(config))), "here") == config
 
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from self_imitation import convolution
-from self_imitation.convolution import convolve
+from self_imitation.networks import convolution
+from self_imitation.networks.convolution import convolve
 
 
 @pytest.fixture(params=["few images", "many"])

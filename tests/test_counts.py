@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from probes import ObservedReward, TwoSteps
 
-from self_imitation import agents, algorithm
+from self_imitation.training import agents
+from self_imitation.algorithm.iteration import iteration as algorithm
 from self_imitation.config import CountConfig, resolve
-from self_imitation.environments.key_door_treasure import KeyDoorTreasure
+from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import MAX_COUNT, CountBonus
 from self_imitation.types import Discrete, Rollout, Spec
@@ -22,20 +23,20 @@ A, B, C = (0, 0), (2, 1), (1, 0)
 ELSEWHERE = (2, 0)
 
 
-def rollout_of(observation, last_observation, successor=None, ended=None):
-    """Observations [T, N, 2]; where an episode did not end, the successor is what is seen next."""
+def rollout_of(observation, last_observation, next_observation=None, ended=None):
+    """Observations [T, N, 2]; where an episode did not end, the next_observation is what is seen next."""
     observation, last = np.array(observation, np.float32), np.array(last_observation, np.float32)
     steps, environments = observation.shape[:2]
     seen_next = np.concatenate([observation[1:], last[None]])
     ended = np.zeros((steps, environments), bool) if ended is None else np.array(ended)
-    successor = np.where(ended[..., None], np.array(successor or ELSEWHERE, np.float32), seen_next)
+    next_observation = np.where(ended[..., None], np.array(next_observation or ELSEWHERE, np.float32), seen_next)
     return Rollout(
         observation=jnp.asarray(observation),
         action=jnp.zeros((steps, environments), jnp.int32),
         reward=jnp.zeros((steps, environments)),
         terminated=jnp.asarray(ended),
         truncated=jnp.zeros((steps, environments), bool),
-        successor=jnp.asarray(successor),
+        next_observation=jnp.asarray(next_observation),
         last_observation=jnp.asarray(last),
         episode_return=jnp.zeros((steps, environments)),
         episode_length=jnp.ones((steps, environments), jnp.int32),
@@ -72,7 +73,7 @@ def test_beta_scales_the_bonus():
 
 def test_where_an_episode_ended_the_first_state_of_the_next_one_counts():
     """The episode ends in a state that is never acted in: it is neither counted nor paid for."""
-    rollout = rollout_of([[C], [A], [A]], last_observation=[A], successor=ELSEWHERE, ended=[[True], [False], [True]])
+    rollout = rollout_of([[C], [A], [A]], last_observation=[A], next_observation=ELSEWHERE, ended=[[True], [False], [True]])
     counts, bonus = bonus_of(rollout)
     np.testing.assert_allclose(bonus[:, 0], [1.0, 1 / np.sqrt(2), 1 / np.sqrt(3)], rtol=1e-6)
     counter = CountBonus(SPEC, CountConfig())
@@ -121,8 +122,8 @@ def test_an_environment_whose_observations_cannot_be_counted_is_refused():
 
 def test_the_bonus_reaches_the_on_policy_reward_and_never_the_memory():
     """Rewards 0 and 1, bonuses of thousands: the memory holds 1 and the discount, the A2C loss sees thousands."""
-    overrides = {"agent": "a2c+sil+exp", "envs": 3, "rollout": 4, "exp.scale": 5000.0}
-    config = resolve("key-door-treasure", "authors", {**overrides, "sil.discount": 0.5, "sil.capacity": 600})
+    overrides = {"agent": "a2c+sil+exp", "num_envs": 3, "num_steps": 4, "exp.scale": 5000.0}
+    config = resolve("key-door-treasure", "authors", {**overrides, "sil.gamma": 0.5, "sil.buffer_size": 600})
     agent = agents.build(config, environment=TwoSteps())
     state = agents.begin(agent, agents.initial_params(config, agent, 0), jnp.int32(0))
     iteration = jax.jit(partial(algorithm.iteration, agent))

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from self_imitation.config import override, resolve
-from self_imitation.environments.delayed_reward import DelayedReward, Payments
-from self_imitation.environments.host import engines
+from self_imitation.environments.gymnasium.delayed_reward import DelayedReward, Payments
+from self_imitation.environments.gymnasium import make as engines
 from self_imitation.errors import UsageError
 from self_imitation.host_collection import Collecting, HostCollector, Part
-from self_imitation.runs.run import start
-from self_imitation.runs.training import Silent
+from self_imitation.training.run import start
+from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
 

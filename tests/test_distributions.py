@@ -10,7 +10,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import TypeCheckError
 
-from self_imitation.distributions import (
+from self_imitation.networks.distributions import (
     Categorical,
     DiagonalGaussian,
     MultiCategorical,

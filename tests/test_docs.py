@@ -28,7 +28,7 @@ def test_your_own_actor_critic_learns_what_once_went_well():
     good = jnp.array([2, 0])  # the action that pays in each of the two states
 
     def act(number: int):
-        """Three-step episodes, actions at random: the learner never acts itself."""
+        """Three-step episodes, actions at random: the train_state never acts itself."""
         keys = jax.random.split(jax.random.key(number))
         state = jax.random.randint(keys[0], (6, 4), 0, 2)
         action = jax.random.randint(keys[1], (6, 4), 0, 3)
@@ -41,7 +41,7 @@ def test_your_own_actor_critic_learns_what_once_went_well():
     for number in range(300):
         space["steps"], space["key"] = act(number), jax.random.key(1000 + number)
         exec(each, space)
-    distribution, _ = space["actor_critic"](space["learner"].params, jnp.eye(2))
+    distribution, _ = space["actor_critic"](space["train_state"].params, jnp.eye(2))
     np.testing.assert_array_equal(distribution.mode(), good)
     assert space["memories"].size > 1000
     assert 0 < space["metrics"]["sil_imitated"] <= 1
@@ -88,7 +88,7 @@ def test_the_environment_of_the_page_can_be_trained(tmp_path, monkeypatch, capsy
     (tmp_path / "my_package.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     flags = ["--seeds", "1", "--envs", "4", "--rollout", "32", "--steps", "2000", "--log-every", "500"]
-    flags += ["--ppo.minibatches", "4", "--ppo.epochs", "2", "--sil.batch", "32", "--sil.capacity", "500"]
+    flags += ["--ppo.num_minibatches", "4", "--ppo.update_epochs", "2", "--sil.batch_size", "32", "--sil.buffer_size", "500"]
     assert main(["train", "gym:my_package:MyEnv-v0", "--agent", "ppo+sil", *flags]) == 0
     assert "environments by gymnasium, in runs/gym-my-package-MyEnv-v0_ppo+sil_" in capsys.readouterr().out
 

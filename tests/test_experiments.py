@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from helpers import finish, sil
 
-from self_imitation import devices
+from self_imitation.training import devices
 from self_imitation.config import override, resolve
 from self_imitation.errors import UsageError
 from self_imitation.experiments import atari, campaign, mujoco
 from self_imitation.report import statistics
-from self_imitation.runs import config_file
-from self_imitation.runs.training import Silent
+from self_imitation.storage import config_file
+from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
 SETTINGS = mujoco.Settings(steps=4096, seeds=3)
@@ -51,7 +51,7 @@ def test_the_mujoco_figure_compares_both_agents_on_three_tasks_plain_and_delayed
     cases = {(c.env, c.agent, c.delay) for c in mujoco.configs(mujoco.Settings(), tmp_path)}
     assert len(cases) == 13
     assert ("mujoco:HalfCheetah", "ppo", 1) in cases, "to see how good PPO is"
-    discounts = [(c.env, c.ppo.discount) for c in mujoco.configs(mujoco.Settings(), tmp_path) if c.ppo.discount != 0.99]
+    discounts = [(c.env, c.ppo.gamma) for c in mujoco.configs(mujoco.Settings(), tmp_path) if c.ppo.gamma != 0.99]
     assert discounts == [("mujoco:Swimmer", 0.999)]
     assert len({c.out for c in mujoco.configs(mujoco.Settings(), tmp_path)}) == 14
     for task in ("Hopper", "Walker2d", "Swimmer"):
@@ -74,8 +74,8 @@ def test_the_report_takes_each_seeds_last_hundred_episodes_at_the_end(finished_r
     assert "sil reproduce mujoco --steps 4096 --seeds 3" in page
     assert "up on Hopper, Walker2d, Swimmer; down on none" in page
     assert "Hopper is below it (1 against 2,316)" in page
-    assert "Swimmer with ppo.discount 0.999 reaches it (701 against 111)" in page
-    assert "| Swimmer | ppo with ppo.discount 0.999 | 701 (700 to 702) | 111 |" in page
+    assert "Swimmer with ppo.gamma 0.999 reaches it (701 against 111)" in page
+    assert "| Swimmer | ppo with ppo.gamma 0.999 | 701 (700 to 702) | 111 |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
 
 
@@ -145,8 +145,8 @@ def test_a_table_of_metrics_without_the_figures_column_is_named(tmp_path):
 
 def test_a_run_with_other_settings_does_not_pass_for_one_of_the_figure(finished_runs):
     config = mujoco.configs(SETTINGS, finished_runs)[0]
-    with pytest.raises(UsageError, match=r"is a run with ppo\.epochs = 10, not 9"):
-        campaign.train_at_once([override(config, {"ppo.epochs": 9})], 1, Silent(), lambda: False)
+    with pytest.raises(UsageError, match=r"is a run with ppo\.update_epochs = 10, not 9"):
+        campaign.train_at_once([override(config, {"ppo.update_epochs": 9})], 1, Silent(), lambda: False)
 
 
 def test_contrast_interval_holds_the_difference_and_narrows_with_the_spread():

@@ -9,7 +9,7 @@ import pytest
 from helpers import SMALL_FLAGS, finish, rows, sil
 
 from self_imitation.cli.main import main
-from self_imitation.runs import checkpoint
+from self_imitation.storage import checkpoint
 
 
 def mounted(path, options: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from self_imitation import memory
+from self_imitation.replay import buffer as memory
 from self_imitation.config import SelfImitationConfig
 
 SIDE, COLOURS = 2, 3
@@ -71,7 +71,7 @@ class World:
 @given(seed=st.integers(0, 2**32 - 1), chance=st.sampled_from([0.02, 0.1, 0.3, 0.9]), rollouts=st.integers(1, 25))
 def test_drawn_stacks_are_those_that_the_policy_saw(stack, seed, chance, rollouts):
     """Over episode ends, the ring's seam, and episodes that have lost their first steps."""
-    config = SelfImitationConfig(capacity=40, batch=8, keep="all", start_after=0)
+    config = SelfImitationConfig(capacity=40, batch=8, keep="all", learning_starts=0)
     world = World(3, stack, room=11, capacity=40, seed=seed)
     stored, remember = None, jax.jit(memory.remember, static_argnums=2)
     for _ in range(rollouts):

@@ -14,13 +14,13 @@ from host_probes import ACTIONS, FAULT_STEP, SIGHTS, sight
 from self_imitation import collection
 from self_imitation.columns import shapes
 from self_imitation.config import override, resolve
-from self_imitation.environments.host import engines
-from self_imitation.environments.host.vectors import EnvPoolVector, HostVector
-from self_imitation.environments.key_door_treasure import KeyDoorTreasure
+from self_imitation.environments.gymnasium import make as engines
+from self_imitation.environments.gymnasium.vector import EnvPoolVector, HostVector
+from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import FaultyEnvironmentError
 from self_imitation.host_collection import HostCollector, Part
 
-FIELDS = ("observation", "action", "reward", "terminated", "truncated", "successor", "episode_return", "episode_length")
+FIELDS = ("observation", "action", "reward", "terminated", "truncated", "next_observation", "episode_return", "episode_length")
 MODES = list(AutoresetMode)
 
 
@@ -51,7 +51,7 @@ def transitions(seed, steps):
             "reward": 100 * episode + time + 1,
             "terminated": over and episode % 3 in (0, 2),
             "truncated": over and episode % 3 in (1, 2),
-            "successor": [seed, episode, time + 1],
+            "next_observation": [seed, episode, time + 1],
             "episode_return": total,
             "episode_length": time + 1,
         }
@@ -84,7 +84,7 @@ def test_two_episodes_and_a_bit_by_hand(mode):
     """Seed 0: an episode of two steps that terminates, one of three that is cut off, the first step of a third."""
     vector = sync_vector(probe("Counter"), 1, mode)
     seen = [
-        (*map(int, observation[0]), *map(int, arrival.successor[0]), *(float(part[0]) for part in arrival[1:4]))
+        (*map(int, observation[0]), *map(int, arrival.next_observation[0]), *(float(part[0]) for part in arrival[1:4]))
         for observation, arrival in walk(vector, [0], 6)
     ]
     assert seen == [
@@ -133,8 +133,8 @@ def test_termination_time_limit_and_both_at_once(mode, name, length, terminated,
         assert arrival.terminated.tolist() == [last and terminated] * 2
         assert arrival.truncated.tolist() == [last and truncated] * 2
         assert observation[:, 2].tolist() == [time % length] * 2
-        assert arrival.successor[:, 2].tolist() == [time % length + 1] * 2
-        assert observation[:, 0].tolist() == arrival.successor[:, 0].tolist() == [7, 8]
+        assert arrival.next_observation[:, 2].tolist() == [time % length + 1] * 2
+        assert observation[:, 0].tolist() == arrival.next_observation[:, 0].tolist() == [7, 8]
 
 
 def zeros(part, time, observation):
@@ -251,13 +251,13 @@ def test_actions_reach_the_right_environment_in_its_own_terms(name, columns):
         assert not np.array_equal(told, choices), "some were out of bounds"
     else:
         told = choices + np.array({"Discrete": -1, "MultiDiscrete": [0, 5, -1, 0], "MultiBinary": 0}[name])
-    echoed = rollout.successor[..., 2:]
+    echoed = rollout.next_observation[..., 2:]
     np.testing.assert_array_equal(echoed, told.reshape(echoed.shape).astype(np.float32))
-    np.testing.assert_array_equal(rollout.successor[..., 0], np.broadcast_to(NUMBERS, (6, 2, 3)))
+    np.testing.assert_array_equal(rollout.next_observation[..., 0], np.broadcast_to(NUMBERS, (6, 2, 3)))
 
 
 def as_learnt(name, raw):
-    """An observation as the learner sees it, worked out by hand for each space."""
+    """An observation as the train_state sees it, worked out by hand for each space."""
     match name:
         case "Discrete":
             return np.array([raw - 3], np.int32)
@@ -292,7 +292,7 @@ def test_every_kind_of_observation_arrives_unchanged(name, mode):
             episode, step = divmod(time, 3)
             here, there = (as_learnt(name, sight(name, seed, episode, step + i)) for i in (0, 1))
             np.testing.assert_array_equal(rollout.observation[time, 0, place], here, err_msg=f"at step {time}")
-            np.testing.assert_array_equal(rollout.successor[time, 0, place], there, err_msg=f"after step {time}")
+            np.testing.assert_array_equal(rollout.next_observation[time, 0, place], there, err_msg=f"after step {time}")
     for place, seed in enumerate((3, 4)):
         np.testing.assert_array_equal(rollout.last_observation[0, place], as_learnt(name, sight(name, seed, 1, 2)))
 
@@ -420,14 +420,14 @@ def test_envpool_makes_no_transition_up(count):
     for time, place in np.ndindex(40, count):
         physics.state, physics.steps_beyond_terminated = rollout.observation[time, 0, place].astype(float), None
         expected, _, terminated, _, _ = physics.step(int(rollout.action[time, 0, place]))
-        np.testing.assert_allclose(rollout.successor[time, 0, place], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rollout.next_observation[time, 0, place], expected, rtol=1e-4, atol=1e-5)
         assert rollout.terminated[time, 0, place] == terminated
     ended = rollout.terminated[:, 0]
     assert ended.sum() >= count
     begun = np.concatenate([rollout.observation[1:, 0], rollout.last_observation])[ended]
     assert (np.abs(begun) <= 0.05).all(), "a first state"
     assert len(np.unique(begun, axis=0)) == len(begun), "each another one"
-    onwards = rollout.successor[:-1, 0][~ended[:-1]]
+    onwards = rollout.next_observation[:-1, 0][~ended[:-1]]
     np.testing.assert_array_equal(rollout.observation[1:, 0][~ended[:-1]], onwards)
     np.testing.assert_array_equal(np.stack(elapsed), rollout.episode_length[:, 0], "steps that EnvPool counts")
     np.testing.assert_array_equal(rollout.episode_return, rollout.episode_length, "each step pays 1")
@@ -447,7 +447,7 @@ def test_envpool_tells_the_time_limit_from_a_fall():
     assert np.argwhere(rollout.truncated).tolist() == [[499, 0, 0], [499, 0, 1]]
     assert (rollout.episode_length[499:501, 0] == [[500], [1]]).all()
     assert (np.abs(rollout.observation[500]) <= 0.05).all()
-    place_and_angle = rollout.successor[498:500, 0][..., [0, 2]]
+    place_and_angle = rollout.next_observation[498:500, 0][..., [0, 2]]
     np.testing.assert_allclose(
         place_and_angle[1], place_and_angle[0], atol=0.02, err_msg="where it was, not a new start"
     )
@@ -462,6 +462,6 @@ def test_envpool_hopper_begins_anew_where_it_fell():
     first = np.concatenate([rollout.observation[1:], rollout.last_observation[None]])[rollout.terminated]
     assert len(first) >= 6
     np.testing.assert_allclose(first[:, 0], 1.25, atol=0.0051, err_msg="the height at which every episode begins")
-    height, angle = rollout.successor[..., 0], rollout.successor[..., 1]
+    height, angle = rollout.next_observation[..., 0], rollout.next_observation[..., 1]
     healthy = (height > 0.7) & (np.abs(angle) < 0.2)
     np.testing.assert_array_equal(rollout.terminated, ~healthy, "it is over when it falls, and then only")

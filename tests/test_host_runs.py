@@ -25,30 +25,32 @@ from host_probes import (
 )
 
 import self_imitation
-from self_imitation import devices
+from self_imitation.training import devices
 from self_imitation.cli.main import main
 from self_imitation.config import override, resolve
-from self_imitation.environments.host import engines
+from self_imitation.environments.gymnasium import make as engines
 from self_imitation.errors import FaultyEnvironmentError, UsageError
-from self_imitation.runs import checkpoint, host_evaluation, host_program
+from self_imitation.storage import checkpoint
+from self_imitation.runs import host_evaluation
+from self_imitation.runs import host_program
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.rollouts import Actor, EarlySight, Sight
-from self_imitation.runs.run import start
-from self_imitation.runs.training import Silent
+from self_imitation.training.run import start
+from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
 A2C = {
     "lanes": 1,
     "agent": "a2c",
     "seeds": 1,
-    "envs": 2,
-    "rollout": 5,
+    "num_envs": 2,
+    "num_steps": 5,
     "network.hidden": (8,),
     "steps": 40,
     "log_every": 20,
 }
-SIL = {"sil.batch": 32, "sil.capacity": 500, "sil.start_after": 20, "sil.updates": 2}
-PPO = {**A2C, "agent": "ppo", "seeds": 2, "rollout": 32, "ppo.minibatches": 2, "ppo.epochs": 2, "steps": 640}
+SIL = {"sil.batch_size": 32, "sil.buffer_size": 500, "sil.learning_starts": 20, "sil.updates": 2}
+PPO = {**A2C, "agent": "ppo", "seeds": 2, "num_steps": 32, "ppo.num_minibatches": 2, "ppo.update_epochs": 2, "steps": 640}
 PPO |= {"log_every": 320}
 
 
@@ -164,7 +166,7 @@ def test_policies_act_for_one_observation_and_for_many_as_the_environment_takes_
 
 def test_processes_train_to_the_same_numbers(tmp_path, capfd):
     """One environment for each of two seeds, so that no half of them acts with a key of its own."""
-    settings = {**A2C, "seeds": 2, "envs": 1, "steps": 100, "log_every": 50}
+    settings = {**A2C, "seeds": 2, "num_envs": 1, "steps": 100, "log_every": 50}
     for engine in ("gymnasium", "processes"):
         flags = as_flags({**settings, "engine": engine, "out": tmp_path / engine})
         status, _, err = told(capfd, "train", "gym:CartPole-v1", *flags)
@@ -208,7 +210,7 @@ def test_a_fault_in_a_later_iteration_of_a_stretch_names_its_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("engine", "envs", "cores", "columns"),
+    ("engine", "num_envs", "cores", "columns"),
     [
         ("gymnasium", 5, 2, [slice(0, 5)]),
         ("envpool", 5, 2, [slice(0, 2), slice(2, 5)]),
@@ -416,7 +418,7 @@ def test_an_observation_that_is_not_in_its_space_is_a_fault(tmp_path, capfd):
 
 
 def test_processes_in_a_script_without_a_guard_are_refused_in_a_sentence(tmp_path):
-    settings = {"engine": "processes", "envs": 2, "network.hidden": (8,)}
+    settings = {"engine": "processes", "num_envs": 2, "network.hidden": (8,)}
     code = f"import self_imitation\nself_imitation.train('gym:CartPole-v1', 'a2c', steps=20, settings={settings!r})\n"
     (tmp_path / "script.py").write_text(code)
     command = [sys.executable, "script.py"]

@@ -16,21 +16,22 @@ import pytest
 from helpers import assert_same_checkpoint, finish, rows, sil
 from host_probes import as_flags
 
-from self_imitation import devices
+from self_imitation.training import devices
 from self_imitation.config import override, resolve
-from self_imitation.environments.host import engines
+from self_imitation.environments.gymnasium import make as engines
 from self_imitation.errors import FaultyEnvironmentError, UsageError
-from self_imitation.runs import checkpoint, program
-from self_imitation.runs.arrays import to_arrays
+from self_imitation.storage import checkpoint
+from self_imitation.runs import program
+from self_imitation.storage.trees import to_arrays
 from self_imitation.runs.host_program import HostProgram
 from self_imitation.runs.lanes import Lanes
-from self_imitation.runs.run import start
-from self_imitation.runs.training import Silent
+from self_imitation.training.run import start
+from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
 TESTS = Path(__file__).parent
-SETTINGS = {"agent": "a2c+sil", "seeds": 3, "envs": 2, "rollout": 5, "network.hidden": (8,), "log_every": 20}
-SETTINGS |= {"sil.batch": 32, "sil.capacity": 500, "sil.start_after": 20, "sil.updates": 2, "steps": 100, "lanes": 2}
+SETTINGS = {"agent": "a2c+sil", "seeds": 3, "num_envs": 2, "num_steps": 5, "network.hidden": (8,), "log_every": 20}
+SETTINGS |= {"sil.batch_size": 32, "sil.buffer_size": 500, "sil.learning_starts": 20, "sil.updates": 2, "steps": 100, "lanes": 2}
 
 SCRIPTED = {name: value for name, value in SETTINGS.items() if name not in ("agent", "seeds", "steps", "lanes")}
 

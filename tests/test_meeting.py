@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from helpers import OrdersHere
 
-from self_imitation.runs import foreign, meeting
+from self_imitation.runs import foreign
+from self_imitation.runs import meeting
 from self_imitation.runs.meeting import Meeting
 
 NEWS = jax.ShapeDtypeStruct((2, 3), np.float32)

@@ -16,15 +16,18 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from self_imitation import algorithm, collection, memory, priority_tree
+from self_imitation.algorithm.iteration import iteration as algorithm
+from self_imitation import collection
+from self_imitation.replay import buffer as memory
+from self_imitation.replay import priority_tree
 from self_imitation.config import SelfImitationConfig
-from self_imitation.distributions import Categorical
-from self_imitation.memory import CHUNK, Batch, Memory
-from self_imitation.types import Discrete, Learner, Rollout, Spec, Step
+from self_imitation.networks.distributions import Categorical
+from self_imitation.replay.buffer import CHUNK, Batch, ReplayBuffer
+from self_imitation.types import Discrete, TrainState, Rollout, Spec, Step
 
 remember = jax.jit(memory.remember, static_argnums=2)
 draw_at = jax.jit(memory.draw_at, static_argnums=2)
-reprioritise = jax.jit(memory.reprioritise, static_argnums=3)
+update_priorities = jax.jit(memory.update_priorities, static_argnums=3)
 
 
 def make_rollout(observation, action, reward, terminated, truncated) -> Rollout:
@@ -36,7 +39,7 @@ def make_rollout(observation, action, reward, terminated, truncated) -> Rollout:
         "reward": reward,
         "terminated": np.asarray(terminated, bool),
         "truncated": np.asarray(truncated, bool),
-        "successor": np.full_like(observation, 99),
+        "next_observation": np.full_like(observation, 99),
         "last_observation": np.full_like(observation[0], 99),
         "episode_return": np.full_like(reward, np.nan),
         "episode_length": np.full(reward.shape, -99, np.int32),
@@ -107,7 +110,7 @@ class Model:
             return
         items, following = [], 0.0
         for observation, action, reward in reversed(steps):
-            following = reward + self.config.discount * following
+            following = reward + self.config.gamma * following
             items.append(Item(observation, action, following, self.largest_priority))
         kept = items[: self.room][::-1]
         self.items.extend(kept)
@@ -116,19 +119,19 @@ class Model:
     def item(self, slot: int) -> Item:
         return self.items[(slot - (self.written - len(self.items))) % self.config.capacity]
 
-    def reprioritise(self, slots: np.ndarray, advantage: np.ndarray) -> None:
+    def update_priorities(self, slots: np.ndarray, advantage: np.ndarray) -> None:
         for slot, gap in zip(slots.tolist(), advantage.tolist(), strict=True):
             self.item(slot).priority = max(gap, 1e-6)
             self.largest_priority = max(self.largest_priority, gap)
 
 
-def weights_of(stored: Memory) -> np.ndarray:
+def weights_of(stored: ReplayBuffer) -> np.ndarray:
     """What each slot is drawn in proportion to."""
     first, capacity = stored.tree.first_leaf, stored.returns.shape[0]
     return np.asarray(stored.tree.sums)[first : first + capacity]
 
 
-def assert_agrees(stored: Memory, model: Model) -> None:
+def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     capacity, size = model.config.capacity, len(model.items)
     assert int(stored.size) == size
     assert int(stored.head) == model.head
@@ -145,12 +148,12 @@ def assert_agrees(stored: Memory, model: Model) -> None:
     assert_array_equal(stored.recent.length, [min(len(steps), model.room) for steps in model.unfinished])
 
 
-def empty(rollout: Rollout, config: SelfImitationConfig, room: int = 150) -> tuple[Memory, Model]:
+def empty(rollout: Rollout, config: SelfImitationConfig, room: int = 150) -> tuple[ReplayBuffer, Model]:
     stored = memory.create(rollout, config, room)
     return on_host(stored), Model(rollout.reward.shape[1], stored.recent.room, config)
 
 
-def follow(config: SelfImitationConfig, rollouts: list[Rollout], room: int = 150) -> Memory:
+def follow(config: SelfImitationConfig, rollouts: list[Rollout], room: int = 150) -> ReplayBuffer:
     """Take in the rollouts one after the other, in step with the model."""
     stored, model = empty(rollouts[0], config, room)
     for rollout in rollouts:
@@ -170,20 +173,20 @@ def one_environment(lengths: list[int], steps: int = 20, rewards=None) -> list[R
     return [source.rollout(reward[i : i + steps], ended[i : i + steps]) for i in range(0, total, steps)]
 
 
-PLAIN = SelfImitationConfig(capacity=200, discount=0.5, start_after=4)
+PLAIN = SelfImitationConfig(capacity=200, discount=0.5, learning_starts=4)
 """Shared, with rollouts of 20 steps in one environment, by the tests that need nothing special."""
 
 
-def with_advantages(stored: Memory, advantage, config: SelfImitationConfig) -> Memory:
+def with_advantages(stored: ReplayBuffer, advantage, config: SelfImitationConfig) -> ReplayBuffer:
     """Slot i gets advantage i."""
     advantage = np.asarray(advantage, np.float32)
     slot = np.arange(len(advantage), dtype=np.int32)
     held = stored.observation[slot], stored.action[slot], stored.returns[slot]
     batch = Batch(*map(jnp.asarray, (slot, *held, np.ones_like(advantage))))
-    return on_host(reprioritise(stored, batch, advantage, config))
+    return on_host(update_priorities(stored, batch, advantage, config))
 
 
-def of_advantages(advantage, config: SelfImitationConfig) -> Memory:
+def of_advantages(advantage, config: SelfImitationConfig) -> ReplayBuffer:
     """A memory of one episode with these advantages; `config` may differ from `PLAIN` in how it draws."""
     return with_advantages(follow(PLAIN, one_environment([len(advantage)])), advantage, config)
 
@@ -194,7 +197,7 @@ def assert_same_bits(one, other) -> None:
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def without_recent(stored: Memory) -> tuple:
+def without_recent(stored: ReplayBuffer) -> tuple:
     return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name not in ("recent", "stack"))
 
 
@@ -211,7 +214,7 @@ class Setting:
 
 
 def setting(steps: int, environments: int, capacity: int, room: int, keep: str, rollouts: int) -> Setting:
-    config = SelfImitationConfig(capacity=capacity, keep=keep, start_after=3, discount=0.9)
+    config = SelfImitationConfig(capacity=capacity, keep=keep, learning_starts=3, discount=0.9)
     return Setting(steps, environments, config, room, rollouts)
 
 
@@ -249,7 +252,7 @@ def test_any_rollouts_and_new_priorities_agree_with_a_plain_model(name, data):
         assert_agrees(stored, model)
 
         batch = draw_at(stored, rng.random((stored.tree.levels, 16), dtype=np.float32), config)
-        counted = min(16, len(model.items)) if len(model.items) > config.start_after else 0
+        counted = min(16, len(model.items)) if len(model.items) > config.learning_starts else 0
         assert_array_equal(np.asarray(batch.weight) > 0, np.arange(16) < counted)
         slots = np.asarray(batch.slot)
         assert (slots < max(len(model.items), 1)).all()
@@ -259,8 +262,8 @@ def test_any_rollouts_and_new_priorities_agree_with_a_plain_model(name, data):
             )
             advantage = table.astype(np.float32)[slots]
             advantage[counted:] = 50.0
-            stored = reprioritise(stored, batch, advantage, config)
-            model.reprioritise(slots[:counted], advantage[:counted])
+            stored = update_priorities(stored, batch, advantage, config)
+            model.update_priorities(slots[:counted], advantage[:counted])
             assert_agrees(stored, model)
 
 
@@ -293,7 +296,7 @@ def test_environments_side_by_side_do_not_mix():
 @pytest.mark.parametrize("lengths", [[4, 4, 5, 7], [5, 9, 3, 8, 2, 7], [12, 12, 1], [13], [11, 2]])
 def test_the_oldest_steps_leave_first(lengths):
     """Also where one rollout brings more than the memory holds."""
-    stored = follow(SelfImitationConfig(capacity=12, start_after=1), one_environment(lengths, 34))
+    stored = follow(SelfImitationConfig(capacity=12, learning_starts=1), one_environment(lengths, 34))
     total = sum(lengths) - max(0, lengths[0] - 12)
     assert stored.head == total % 12
     newest_first = (total - 1 - np.arange(12)) % 12
@@ -367,7 +370,7 @@ def test_several_episodes_of_one_environment_in_one_rollout():
 
 def test_an_episode_that_is_not_kept_leaves_the_memory_untouched():
     """Bit for bit, also when the memory is full and its priorities have changed."""
-    config = SelfImitationConfig(capacity=20, keep="positive", start_after=1)
+    config = SelfImitationConfig(capacity=20, keep="positive", learning_starts=1)
     source = Steps(2)
 
     def rollout(reward: float, *ends: int) -> Rollout:
@@ -465,8 +468,8 @@ class Generous:
 
 
 class Idle:
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
-        return learner, {}
+    def improve(self, actor_critic, optimiser, train_state, rollout, bonus, key):
+        return train_state, {}
 
 
 def test_the_exploration_bonus_does_not_reach_the_stored_returns():
@@ -483,10 +486,10 @@ def test_the_exploration_bonus_does_not_reach_the_stored_returns():
         exploration=Generous(),
         normaliser=None,
     )
-    learner = Learner(jnp.zeros((1, 2)), agent.optimiser.init(jnp.zeros((1, 2))))
+    train_state = TrainState(jnp.zeros((1, 2)), agent.optimiser.init(jnp.zeros((1, 2))))
     example = make_rollout(np.zeros((6, 2, 1), np.float32), np.zeros((6, 2), np.int32), *np.zeros((3, 6, 2)))
     state = algorithm.State(
-        learner,
+        train_state,
         None,
         collection.begin(agent.environment, 2, jax.random.key(0)),
         memory.create(example, config, 3),
@@ -505,7 +508,7 @@ def test_the_exploration_bonus_does_not_reach_the_stored_returns():
 
 
 def test_a_new_item_gets_the_largest_priority_seen_so_far():
-    config = SelfImitationConfig(capacity=6, start_after=1)
+    config = SelfImitationConfig(capacity=6, learning_starts=1)
     rollouts = one_environment([3, 2, 2, 5], 3)
     stored = follow(config, rollouts[:1])
     assert_allclose(weights_of(stored), [1, 1, 1, 0, 0, 0])
@@ -552,26 +555,26 @@ def test_a_batch_holds_what_its_slots_hold():
     assert_array_equal(batch.returns, stored.returns[batch.slot])
 
 
-def draw_evenly(stored: Memory, config: SelfImitationConfig) -> memory.Batch:
+def draw_evenly(stored: ReplayBuffer, config: SelfImitationConfig) -> memory.Batch:
     """Twelve items of the few that are stored, which all lie below one node: from the first to the last."""
     return draw_at(stored, np.tile(np.linspace(0, 0.999, 12, dtype=np.float32), (stored.tree.levels, 1)), config)
 
 
-@pytest.mark.parametrize(("bias_correction", "by_hand"), [(0.0, 1.0), (0.1, 0.44), (0.4, 0.036)])
-def test_importance_weights_are_relative_to_the_smallest_priority(bias_correction, by_hand):
+@pytest.mark.parametrize(("importance_exponent", "by_hand"), [(0.0, 1.0), (0.1, 0.44), (0.4, 0.036)])
+def test_importance_weights_are_relative_to_the_smallest_priority(importance_exponent, by_hand):
     """An item of advantage 1 beside one at the floor: (1 / 1e-6)^(-0.6 beta)."""
-    config = dataclasses.replace(PLAIN, bias_correction=bias_correction)
+    config = dataclasses.replace(PLAIN, importance_exponent=importance_exponent)
     advantage = np.array([1.0, 0.0, *[0.3] * 9, 1.0])
     batch = on_host(draw_evenly(of_advantages(advantage, config), config))
     drawn = np.maximum(advantage, 1e-6)[batch.slot]
     assert set(drawn.tolist()) == {0.3, 1.0}
     assert_allclose(batch.weight[drawn == 1], by_hand, rtol=0.02)
-    assert_allclose(batch.weight, (drawn / 1e-6) ** (-0.6 * bias_correction), rtol=1e-4)
+    assert_allclose(batch.weight, (drawn / 1e-6) ** (-0.6 * importance_exponent), rtol=1e-4)
 
 
 def test_the_smallest_priority_is_of_items_that_can_be_drawn():
     """Neither empty slots nor an item that was pushed out count."""
-    config = SelfImitationConfig(capacity=6, start_after=1)
+    config = SelfImitationConfig(capacity=6, learning_starts=1)
     rollouts = one_environment([3, 3, 3], 3)
     stored = follow(config, rollouts[:1])
     assert_allclose(draw_evenly(stored, config).weight[:3], 1.0)
@@ -590,11 +593,11 @@ def test_places_beyond_the_number_stored_weigh_nothing():
 
 @pytest.mark.parametrize(("stored_steps", "counted"), [(1, 0), (4, 0), (5, 5), (6, 6)])
 def test_nothing_counts_until_more_than_start_after_steps_are_stored(stored_steps, counted):
-    assert PLAIN.start_after == 4
+    assert PLAIN.learning_starts == 4
     stored = follow(PLAIN, one_environment([stored_steps]))
     batch = draw_evenly(stored, PLAIN)
     assert_array_equal(batch.weight, np.arange(12) < counted)
-    after = on_host(reprioritise(stored, batch, np.full(12, 9, np.float32), PLAIN))
+    after = on_host(update_priorities(stored, batch, np.full(12, 9, np.float32), PLAIN))
     if counted:
         assert after.largest_priority == 9
     else:
@@ -602,13 +605,13 @@ def test_nothing_counts_until_more_than_start_after_steps_are_stored(stored_step
 
 
 def test_an_empty_memory_gives_a_batch_in_which_nothing_counts():
-    config = SelfImitationConfig(capacity=2000, start_after=0)
+    config = SelfImitationConfig(capacity=2000, learning_starts=0)
     stored, _ = empty(Steps(1).rollout(np.zeros(20), np.zeros(20)), config)
     batch = draw_evenly(stored, config)
     assert_array_equal(batch.weight, np.zeros(12))
     assert_array_equal(batch.slot, np.zeros(12))
     assert np.isfinite(batch.returns).all()
-    assert_same_bits(reprioritise(stored, batch, np.full(12, 7, np.float32), config), stored)
+    assert_same_bits(update_priorities(stored, batch, np.full(12, 7, np.float32), config), stored)
 
 
 def test_places_that_weigh_nothing_never_alter_a_priority():
@@ -616,12 +619,12 @@ def test_places_that_weigh_nothing_never_alter_a_priority():
     uniform = np.array([0.0, 0.999, 0.999, 0.0, 0.999, 0.999, 0.5, 0.0, 0.3, 0.4, 0.6, 0.7], np.float32)
     batch = draw_at(stored, np.tile(uniform, (stored.tree.levels, 1)), PLAIN)
     advantage = np.array([0.6, 0.7, 0.7, 0.6, 0.7, 80, 90, 0, 70, 0, 60, 0], np.float32)
-    after = on_host(reprioritise(stored, batch, advantage, PLAIN))
+    after = on_host(update_priorities(stored, batch, advantage, PLAIN))
     assert_allclose(weights_of(after)[:5], np.array([0.6, 0.2, 0.3, 0.4, 0.7]) ** 0.6, rtol=1e-5)
     assert_array_equal(weights_of(after)[5:], np.zeros(PLAIN.capacity - 5))
     assert after.largest_priority == 1
     nothing = dataclasses.replace(batch, weight=jnp.zeros(12))
-    assert_same_bits(reprioritise(stored, nothing, advantage, PLAIN), stored)
+    assert_same_bits(update_priorities(stored, nothing, advantage, PLAIN), stored)
 
 
 # Seeds side by side, and the cost
@@ -648,13 +651,13 @@ def test_seeds_side_by_side_are_as_each_alone(keep, discount):
     A product of matrices may round differently when it is one of several, so that is checked without discount, where
     sums of halves are exact; with it, the returns alone may differ in their last bits.
     """
-    config = SelfImitationConfig(capacity=300, room=200, keep=keep, start_after=5, discount=discount, batch=16)
+    config = SelfImitationConfig(capacity=300, room=200, keep=keep, learning_starts=5, discount=discount, batch=16)
     rng, sources = np.random.default_rng(8), [Steps(2) for _ in range(4)]
 
-    def both(stored: Memory, rollout: Rollout, key: jax.Array) -> Memory:
+    def both(stored: ReplayBuffer, rollout: Rollout, key: jax.Array) -> ReplayBuffer:
         stored = memory.remember(stored, rollout, config)
         batch = memory.draw(stored, key, config)
-        return memory.reprioritise(stored, batch, jnp.sin(batch.slot.astype(jnp.float32)), config)
+        return memory.update_priorities(stored, batch, jnp.sin(batch.slot.astype(jnp.float32)), config)
 
     one_seed, all_seeds = jax.jit(both), jax.jit(jax.vmap(both))
     alone = together = None
@@ -697,7 +700,7 @@ def test_remembering_makes_no_pass_over_the_whole_memory(seeds):
     rollout = Steps(2).rollout(np.ones((5, 2)), np.zeros((5, 2)))
     stored = memory.create(rollout, config, 100)
 
-    def one(stored: Memory, rollout: Rollout) -> Memory:
+    def one(stored: ReplayBuffer, rollout: Rollout) -> ReplayBuffer:
         return memory.remember(stored, rollout, config)
 
     if seeds:
@@ -726,7 +729,7 @@ def moved(monkeypatch) -> list[int]:
 
 def test_the_cost_is_in_proportion_to_the_length_of_the_finished_episodes(moved):
     config = SelfImitationConfig(capacity=5000, room=350, keep="positive")
-    take_in = jax.jit(lambda stored, rollout: memory.remember(stored, rollout, config))
+    update = jax.jit(lambda stored, rollout: memory.remember(stored, rollout, config))
     stored, _ = empty(Steps(1).rollout(np.zeros(500), np.zeros(500)), config)
     for lengths, turns in (
         ([1], 1),
@@ -741,7 +744,7 @@ def test_the_cost_is_in_proportion_to_the_length_of_the_finished_episodes(moved)
         ended[np.cumsum(lengths) - 1] = True
         for reward, expected in ((1.0, turns), (0.0, 0)):  # an episode that is not kept costs nothing
             moved.clear()
-            after = jax.block_until_ready(take_in(stored, Steps(1).rollout(np.full(500, reward), ended)))
+            after = jax.block_until_ready(update(stored, Steps(1).rollout(np.full(500, reward), ended)))
             jax.effects_barrier()
             assert after.size == (sum(min(length, 350) for length in lengths) if reward else 0)
             assert moved == [CHUNK] * expected

@@ -11,16 +11,17 @@ from host_probes import as_flags
 
 import self_imitation
 from self_imitation.config import override, resolve
-from self_imitation.environments import catalogue
-from self_imitation.environments.host import engines, snapshots
-from self_imitation.environments.host.vectors import Arrival, HostVector
+from self_imitation.environments import registry as catalogue
+from self_imitation.environments.gymnasium import make as engines
+from self_imitation.environments.gymnasium import snapshots
+from self_imitation.environments.gymnasium.vector import Arrival, HostVector
 from self_imitation.errors import UsageError
 from self_imitation.host_collection import HostCollector, Part
-from self_imitation.runs import checkpoint
-from self_imitation.runs.directory import RunDirectory
+from self_imitation.storage import checkpoint
+from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.runs.host_program import HostProgram
-from self_imitation.runs.run import go_on, start
-from self_imitation.runs.training import Silent, Training
+from self_imitation.training.run import go_on, start
+from self_imitation.training.loop import Silent, Training
 from self_imitation.validation import validate
 
 TASKS = ("Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid")
@@ -149,13 +150,13 @@ SETTINGS = {
     "agent": "ppo+sil",
     "engine": "gymnasium",
     "seeds": 2,
-    "rollout": 64,
-    "ppo.minibatches": 4,
-    "ppo.epochs": 2,
+    "num_steps": 64,
+    "ppo.num_minibatches": 4,
+    "ppo.update_epochs": 2,
     "network.hidden": (8,),
-    "sil.batch": 32,
-    "sil.capacity": 500,
-    "sil.start_after": 20,
+    "sil.batch_size": 32,
+    "sil.buffer_size": 500,
+    "sil.learning_starts": 20,
     "sil.updates": 2,
     "log_every": 640,
 }
@@ -191,7 +192,7 @@ def test_twice_the_same_run_is_the_same_to_the_last_bit(finished, tmp_path):
     assert_same_checkpoint(finished.path, again.path, STEPS)
     assert rows(finished.path) == rows(again.path)
     assert len(rows(finished.path)) == 6
-    weights = arrays(finished.path, STEPS)["state.learner.params.policy_head.weight"]
+    weights = arrays(finished.path, STEPS)["state.train_state.params.policy_head.weight"]
     assert not np.array_equal(weights[0], weights[1]), "each seed is an agent of its own"
 
 
@@ -333,7 +334,7 @@ def test_the_catalogue_has_the_papers_six_tasks():
     for entry in entries:
         assert entry.search == {
             "optimiser.learning_rate": (3e-4, 1e-4, 5e-5, 3e-5),
-            "sil.value_weight": (0.01, 0.05),
+            "sil.vf_coef": (0.01, 0.05),
             "sil.priority_exponent": (0.6, 1.0),
         }
         for name in entry.search:
@@ -342,13 +343,13 @@ def test_the_catalogue_has_the_papers_six_tasks():
 
 def test_the_papers_settings_of_the_mujoco_tasks():
     config = resolve("mujoco:Ant", "authors", {"agent": "ppo+sil"})
-    assert (config.envs, config.rollout, config.ppo.epochs, config.ppo.minibatches) == (1, 2048, 10, 32)
-    assert (config.ppo.clip, config.ppo.trace_decay, config.ppo.discount, config.optimiser.kind) == (
+    assert (config.num_envs, config.num_steps, config.ppo.update_epochs, config.ppo.num_minibatches) == (1, 2048, 10, 32)
+    assert (config.ppo.clip_coef, config.ppo.gae_lambda, config.ppo.gamma, config.optimiser.kind) == (
         *(0.2, 0.95, 0.99),
         "adam",
     )
-    assert (config.sil.updates, config.sil.batch, config.sil.weight, config.sil.capacity) == (10, 512, 0.1, 50_000)
-    assert (config.sil.bias_correction, config.sil.entropy_weight) == (0.1, 0.0)
+    assert (config.sil.updates, config.sil.batch_size, config.sil.loss_coef, config.sil.buffer_size) == (10, 512, 0.1, 50_000)
+    assert (config.sil.importance_exponent, config.sil.ent_coef) == (0.1, 0.0)
     assert (config.normalise.observations, config.normalise.rewards, config.normalise.clip) == (True, True, 10.0)
     assert (config.network.hidden, config.network.shared) == ((64, 64), False)
     assert config.time_limit == "terminal"

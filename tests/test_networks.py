@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from self_imitation.config import NetworkConfig
-from self_imitation.distributions import Categorical, DiagonalGaussian, MultiCategorical
-from self_imitation.networks import Convolution, Network, encode, encoded_width, orthogonal
+from self_imitation.networks.distributions import Categorical, DiagonalGaussian, MultiCategorical
+from self_imitation.networks.actor_critic import Convolution, Network, encode, encoded_width, orthogonal
 from self_imitation.types import Continuous, Discrete, MultiDiscrete, Spec
 
 SPEC = Spec(observation_shape=(7,), actions=Discrete(4), max_episode_steps=50)
@@ -170,7 +170,7 @@ def test_a_table_of_numbers_is_seen_row_by_row():
     network = randomised(Network(NUMBERS, config, np.random.default_rng(0)))
     flat = randomised(Network(Spec((6,), Discrete(4), None), config, np.random.default_rng(0)))
     x = np.random.default_rng(1).normal(size=(5, 2, 3)).astype(np.float32)
-    np.testing.assert_array_equal(network(jnp.asarray(x))[1], flat(jnp.asarray(x.reshape(5, 6)))[1])
+    np.testing.assert_array_equal(network(jnp.asarray(x))[1], flatten_time(jnp.asarray(x.reshape(5, 6)))[1])
 
 
 def test_categories_choose_rows_of_the_first_layer():

@@ -14,21 +14,23 @@ from learning import begin, probe_config, shown, trainer
 from numpy.testing import assert_allclose, assert_array_equal
 from probes import ChosenReward, OnlyTruncates, RandomStart, TwoSteps
 
-from self_imitation import agents, algorithm, imitation
-from self_imitation import memory as episodic_memory
+from self_imitation.training import agents
+from self_imitation.algorithm.iteration import iteration as algorithm
+from self_imitation.algorithm import self_imitation as imitation
+from self_imitation.replay import buffer as episodic_memory
 from self_imitation.config import SelfImitationConfig, resolve
-from self_imitation.distributions import Categorical
-from self_imitation.memory import Batch
-from self_imitation.normalisation import Moments, Normaliser, Scales
-from self_imitation.types import Discrete, Learner, Rollout, Spec
+from self_imitation.networks.distributions import Categorical
+from self_imitation.replay.buffer import Batch
+from self_imitation.algorithm.normalisation import Moments, Normaliser, NormaliserState
+from self_imitation.types import Discrete, TrainState, Rollout, Spec
 
 # Moments.
 
 
 def test_moments_by_hand():
-    moments = Moments.create(()).take_in(jnp.array([1.0, 3.0]))
+    moments = Moments.create(()).update(jnp.array([1.0, 3.0]))
     assert (float(moments.mean), float(moments.variance), float(moments.count)) == (2.0, 1.0, 2.0)
-    moments = moments.take_in(jnp.array([5.0, 5.0, 5.0, 5.0]))
+    moments = moments.update(jnp.array([5.0, 5.0, 5.0, 5.0]))
     # of 1, 3, 5, 5, 5, 5: the mean is 24 / 6 = 4 and the variance 110 / 6 - 16 = 7 / 3
     assert float(moments.mean) == pytest.approx(4.0)
     assert float(moments.variance) == pytest.approx(7 / 3)
@@ -38,7 +40,7 @@ def test_moments_by_hand():
 def test_before_anything_is_taken_in_nothing_is_changed_and_nothing_of_that_is_left_after():
     moments = Moments.create((2,))
     assert (moments.mean.tolist(), moments.variance.tolist(), float(moments.count)) == ([0.0, 0.0], [1.0, 1.0], 0.0)
-    moments = moments.take_in(jnp.array([[7.0, -3.0]]))
+    moments = moments.update(jnp.array([[7.0, -3.0]]))
     assert (moments.mean.tolist(), moments.variance.tolist()) == ([7.0, -3.0], [0.0, 0.0])
 
 
@@ -49,7 +51,7 @@ def test_batches_of_any_sizes_give_the_moments_of_all_together(sizes, seed):
     batches = [rng.normal([0.0, -5.0, 3.0], [1.0, 0.1, 20.0], (size, 3)).astype(np.float32) for size in sizes]
     moments = Moments.create((3,))
     for batch in batches:
-        moments = moments.take_in(jnp.asarray(batch))
+        moments = moments.update(jnp.asarray(batch))
     together = np.concatenate(batches).astype(np.float64)
     assert float(moments.count) == len(together)
     assert_allclose(moments.mean, together.mean(axis=0), rtol=1e-5, atol=1e-5)
@@ -67,7 +69,7 @@ def test_two_thousand_batches_lose_nothing(offset, of_mean, of_variance):
     rng = np.random.default_rng(0)
     drift = np.linspace(-1, 1, 2000)[:, None]  # the early batches differ from the late ones, and both count
     samples = (offset + drift + rng.normal(size=(2000, 80))).astype(np.float32)
-    take_all = jax.jit(lambda batches: jax.lax.scan(lambda m, b: (m.take_in(b), None), Moments.create(()), batches)[0])
+    take_all = jax.jit(lambda batches: jax.lax.scan(lambda m, b: (m.update(b), None), Moments.create(()), batches)[0])
     moments = take_all(jnp.asarray(samples))
     exact = samples.astype(np.float64)
     assert float(moments.count) == 160_000
@@ -84,7 +86,7 @@ BOTH = Normaliser(observations=True, rewards=True, clip=10.0, discount=0.5, spec
 def scales_of(mean=(1.0, -2.0), variance=(4.0, 0.25), spread=9.0):
     """Statistics by hand; the rewards' sums have a mean too, which must not matter."""
     count = jnp.float32(10.0)
-    return Scales(
+    return NormaliserState(
         Moments(jnp.array(mean), jnp.array(variance), count),
         Moments(jnp.float32(100.0), jnp.float32(spread), count),
         jnp.zeros(3),
@@ -93,7 +95,7 @@ def scales_of(mean=(1.0, -2.0), variance=(4.0, 0.25), spread=9.0):
 
 def random_rollout(rng, steps=6, end_rate=0.3):
     reward = rng.normal(0.5, 3.0, size=(steps, 3)).astype(np.float32)
-    observation, successor = rng.normal(2.0, 5.0, size=(2, steps, 3, 2)).astype(np.float32)
+    observation, next_observation = rng.normal(2.0, 5.0, size=(2, steps, 3, 2)).astype(np.float32)
     ended = rng.random((steps, 3)) < end_rate
     truncated = rng.random((steps, 3)) < 0.5
     columns = {
@@ -102,7 +104,7 @@ def random_rollout(rng, steps=6, end_rate=0.3):
         "reward": reward,
         "terminated": ended & ~truncated,
         "truncated": ended & truncated,
-        "successor": successor,
+        "next_observation": next_observation,
         "last_observation": rng.normal(2.0, 5.0, size=(3, 2)).astype(np.float32),
         "episode_return": reward,
         "episode_length": np.ones((steps, 3), np.int32),
@@ -184,7 +186,7 @@ def test_statistics_of_observations_are_of_all_that_was_acted_on():
 def test_the_improvement_sees_observations_and_rewards_normalised_and_the_rest_as_it_is():
     rollout, scales = random_rollout(np.random.default_rng(4)), scales_of()
     seen = BOTH.rollout(scales, rollout)
-    for name in ("observation", "successor", "last_observation"):
+    for name in ("observation", "next_observation", "last_observation"):
         expected = (np.asarray(getattr(rollout, name)) - [1.0, -2.0]) / [2.0, 0.5]
         assert_allclose(getattr(seen, name), np.clip(expected, -10, 10), rtol=1e-4, atol=1e-5)
     assert_allclose(seen.reward, np.clip(rollout.reward / 3, -10, 10), rtol=1e-5)
@@ -229,7 +231,7 @@ def test_what_is_not_to_be_normalised_is_left_as_it_is():
     assert scales.sums is None
     assert only_observations.rollout(scales, rollout).reward is rollout.reward
     assert only_observations.batch(scales, batch).returns is batch.returns
-    assert (only_observations.rollout(scales, rollout).successor != rollout.successor).all()
+    assert (only_observations.rollout(scales, rollout).next_observation != rollout.next_observation).all()
     assert (only_observations.batch(scales, batch).observation != batch.observation).all()
 
 
@@ -284,8 +286,8 @@ def test_ppo_normalises_where_the_environment_has_no_settings_of_its_own():
 class Recorder:
     """Stands in for the improvement: learns nothing and writes down what it was given."""
 
-    def improve(self, actor_critic, optimiser, learner, rollout, bonus, key):
-        return learner, {
+    def improve(self, actor_critic, optimiser, train_state, rollout, bonus, key):
+        return train_state, {
             "reward": rollout.reward.max(),
             "mean": rollout.observation.mean(),
             "deviation": rollout.observation.std(),
@@ -353,13 +355,13 @@ def test_acting_goes_by_normalised_observations():
     state = begin(config, agent)
     one = jnp.ones(1)
     for mean, action in ((-one, 1), (one, 0)):
-        scales = Scales(Moments(mean, one, jnp.float32(1.0)), None, jnp.zeros(8))
+        scales = NormaliserState(Moments(mean, one, jnp.float32(1.0)), None, jnp.zeros(8))
         _, rollout = algorithm.collect(agent, dataclasses.replace(state, scales=scales))
         assert (rollout.action == action).all()
         assert not rollout.observation.any()  # as it is, raw
 
 
-CONFIG = SelfImitationConfig(updates=1, batch=64, capacity=64, start_after=0, value_weight=1.0, bias_correction=0.0)
+CONFIG = SelfImitationConfig(updates=1, batch=64, capacity=64, learning_starts=0, vf_coef=1.0, importance_exponent=0.0)
 
 
 run_remember = jax.jit(episodic_memory.remember, static_argnums=2)
@@ -388,8 +390,8 @@ def linear(params, observation):
 def imitated(memory, normalise, value=1.0):
     params = {"factor": jnp.zeros(()), "value": jnp.float32(value)}
     optimiser = optax.sgd(1.0)
-    learner = Learner(params, optimiser.init(params))
-    return run_imitate(linear, optimiser, learner, memory, jax.random.key(0), CONFIG, normalise)
+    train_state = TrainState(params, optimiser.init(params))
+    return run_imitate(linear, optimiser, train_state, memory, jax.random.key(0), CONFIG, normalise)
 
 
 def test_an_old_return_is_scaled_by_the_statistics_of_now():
@@ -397,18 +399,18 @@ def test_an_old_return_is_scaled_by_the_statistics_of_now():
     first and no longer then: had it been stored as 2, it would go on being imitated.
     """
     memory = memory_of([6.0] * 4)
-    learner, after, metrics = imitated(memory, partial(BOTH.batch, scales_of(spread=9.0)))
+    train_state, after, metrics = imitated(memory, partial(BOTH.batch, scales_of(spread=9.0)))
     assert float(metrics["sil_imitated"]) == 1.0
     assert float(metrics["sil_advantage"]) == pytest.approx(2.0 - 1.0, rel=1e-5)
-    assert float(learner.params["value"]) == pytest.approx(1.0 + (2.0 - 1.0), rel=1e-5)
+    assert float(train_state.params["value"]) == pytest.approx(1.0 + (2.0 - 1.0), rel=1e-5)
     assert_array_equal(after.returns, memory.returns)
     assert_array_equal(after.observation, memory.observation)
     # the state is seen as [1, -0.5], the first action was taken: A (onehot(0) - 1/2) times what is seen is 0.75
-    assert float(learner.params["factor"]) == pytest.approx((2.0 - 1.0) * (0.5 * 1.0 - 0.5 * -0.5), rel=1e-5)
+    assert float(train_state.params["factor"]) == pytest.approx((2.0 - 1.0) * (0.5 * 1.0 - 0.5 * -0.5), rel=1e-5)
 
-    learner, _, metrics = imitated(after, partial(BOTH.batch, scales_of(spread=144.0)))
+    train_state, _, metrics = imitated(after, partial(BOTH.batch, scales_of(spread=144.0)))
     assert float(metrics["sil_imitated"]) == 0.0
-    assert (float(learner.params["value"]), float(learner.params["factor"])) == (1.0, 0.0)
+    assert (float(train_state.params["value"]), float(train_state.params["factor"])) == (1.0, 0.0)
     _, _, metrics = imitated(after, lambda batch: batch)
     assert float(metrics["sil_advantage"]) == pytest.approx(6.0 - 1.0, rel=1e-5)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from self_imitation.runs import packing
+from self_imitation.storage import frame_compression as packing
 
 
 def film(seeds, frames, side=20):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from self_imitation import priority_tree
-from self_imitation.priority_tree import PriorityTree
+from self_imitation.replay import priority_tree
+from self_imitation.replay.priority_tree import PriorityTree
 
 CAPACITIES = (5, 1000, 1024, 1025, 20_000)
 """Trees with zero, one and two levels below the top, full and partly empty ones."""

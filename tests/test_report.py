@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from self_imitation.environments import maze
+from self_imitation.environments.jax import maze
 from self_imitation.report import animation, curves, statistics
-from self_imitation.runs.evaluation import Episode
+from self_imitation.training.evaluation import Episode
 
 
 def test_mean_interval_covers_the_mean_about_as_often_as_it_says():

@@ -15,15 +15,18 @@ import pytest
 from helpers import SMALL, SMALL_FLAGS, arrays, assert_same_checkpoint, finish, rows, sil
 
 import self_imitation
-from self_imitation import agents, devices
+from self_imitation.training import agents
+from self_imitation.training import devices
 from self_imitation.config import TrainConfig, override, resolve
 from self_imitation.errors import NonFiniteError, UsageError
-from self_imitation.runs import checkpoint, directory, files
-from self_imitation.runs.config_file import fingerprint
-from self_imitation.runs.directory import RunDirectory
+from self_imitation.storage import checkpoint
+from self_imitation.storage import run_directory as directory
+from self_imitation.storage import files
+from self_imitation.storage.config_file import fingerprint
+from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.runs.program import Shapes
-from self_imitation.runs.run import go_on, start
-from self_imitation.runs.training import Silent, Training
+from self_imitation.training.run import go_on, start
+from self_imitation.training.loop import Silent, Training
 from self_imitation.validation import validate
 
 STEPS = 2000
@@ -94,7 +97,7 @@ def test_a_run_directory_holds_all_that_was_promised(finished):
 
 
 def test_a_short_run_needs_no_space_for_a_full_memory(tmp_path):
-    config = small_config(tmp_path / "run", **{"sil.capacity": 100_000})
+    config = small_config(tmp_path / "run", **{"sil.buffer_size": 100_000})
     spec = agents.build(config).spec
     short, long = (checkpoint.expected_bytes(override(config, {"steps": steps}), spec) for steps in (2000, 10**6))
     assert 0 < short < long / 5, "the network takes as much in both"
@@ -149,7 +152,7 @@ def test_same_seed_twice_is_bit_identical(finished, tmp_path):
 def test_each_seed_is_an_agent_of_its_own(finished, tmp_path):
     """Seeds differ from each other, and a seed is the same whoever its neighbours are."""
     both = arrays(finished.path, STEPS)
-    weights = both["state.learner.params.policy_head.weight"]
+    weights = both["state.train_state.params.policy_head.weight"]
     assert not np.array_equal(weights[0], weights[1])
     alone = small_run(tmp_path / "alone", seeds=1, seed=1)
     for name, array in arrays(alone.path, STEPS).items():
@@ -164,9 +167,9 @@ def test_checkpoint_holds_everything(finished):
 
     policy = safetensors.numpy.load_file(folder / "policy.safetensors")
     state = safetensors.numpy.load_file(folder / "state.safetensors")
-    assert all(name.startswith("state.learner.params.") for name in policy)
+    assert all(name.startswith("state.train_state.params.") for name in policy)
     for part in (
-        "state.learner.optimiser_state.",
+        "state.train_state.optimiser_state.",
         "state.memory.observation",
         "state.memory.returns",
         "state.memory.tree.sums",
@@ -569,7 +572,7 @@ def test_arguments_from_python_are_as_strict_and_as_kind(tmp_path):
     with pytest.raises(UsageError, match="agent: 'None' is unknown"):
         validate(TrainConfig(agent=None))
     small = {name: list(v) if isinstance(v, tuple) else v for name, v in SMALL.items() if name != "seeds"}
-    run = self_imitation.train(steps=40, seeds=1, out=tmp_path / "run", settings={**small, "envs": np.int64(4)})
+    run = self_imitation.train(steps=40, seeds=1, out=tmp_path / "run", settings={**small, "num_envs": np.int64(4)})
     assert run.config.steps == 40
     assert self_imitation.resume(run.path, 80).metrics()[-1]["step"] == 80
 

@@ -1,4 +1,4 @@
-"""From Gymnasium's spaces to what the learner sees and back."""
+"""From Gymnasium's spaces to what the train_state sees and back."""
 
 import contextlib
 
@@ -7,10 +7,10 @@ import pytest
 from gymnasium import spaces
 from host_probes import ACTIONS, SIGHTS, UNSUPPORTED
 
-from self_imitation import agents
+from self_imitation.training import agents
 from self_imitation.config import CountConfig, override, resolve
-from self_imitation.environments.host import engines
-from self_imitation.environments.host.spaces import describe
+from self_imitation.environments.gymnasium import make as engines
+from self_imitation.environments.gymnasium.spaces import describe
 from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import CountBonus
 from self_imitation.types import Continuous, Discrete, MultiDiscrete

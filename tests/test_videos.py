@@ -15,16 +15,16 @@ from PIL import Image
 import self_imitation
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
-from self_imitation.environments.host import engines
+from self_imitation.environments.gymnasium import make as engines
 from self_imitation.report import animation
 from self_imitation.runs import host_evaluation
-from self_imitation.runs.evaluation import Episode
-from self_imitation.runs.run import start
-from self_imitation.runs.training import Silent
+from self_imitation.training.evaluation import Episode
+from self_imitation.training.run import start
+from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
 DRAWN = "gym:host_probes:Drawn-v0"
-SETTINGS = {"agent": "a2c", "seeds": 1, "envs": 2, "network.hidden": (8,), "steps": 10}
+SETTINGS = {"agent": "a2c", "seeds": 1, "num_envs": 2, "network.hidden": (8,), "steps": 10}
 
 
 def told(capsys, *arguments: object) -> tuple[int, str, str]:

@@ -12,11 +12,11 @@ JAX is imported at first use, so that this import is quick.
 
 from typing import TYPE_CHECKING, Any
 
-from self_imitation.environments import gymnasium_maze
+from self_imitation.environments.gymnasium import key_door_treasure as gymnasium_maze
 from self_imitation.errors import NonFiniteError, UsageError
 
 if TYPE_CHECKING:
-    from self_imitation.runs.run import Evaluation, Policy, Run, load, resume, train
+    from self_imitation.training.run import Evaluation, Policy, Run, load, resume, train
 
 __version__ = "0.1.0"
 __all__ = ["Evaluation", "NonFiniteError", "Policy", "Run", "UsageError", "load", "resume", "train"]

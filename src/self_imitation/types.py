@@ -1,17 +1,22 @@
-"""The structures that the parts hand to each other: shapes written once. T steps, N environments."""
+"""The structures that the parts exchange. T steps, N environments of one seed; K seeds."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
+import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 Params: TypeAlias = Any
-"""A pytree of arrays: whatever the actor-critic is a function of."""
+"""A pytree of arrays: the parameters of an actor-critic."""
 
 Metrics: TypeAlias = dict[str, Float[Array, ""]]
+
+Observation: TypeAlias = PyTree
+"""An array, or {"image": ..., "numbers": ...} where an image comes with numbers beside it."""
 
 
 @runtime_checkable
@@ -24,8 +29,8 @@ class Distribution(Protocol):
     def entropy(self) -> Float[Array, " batch"]: ...
 
 
-ActorCritic: TypeAlias = Callable[[Params, Shaped[Array, "batch ..."]], tuple[Distribution, Float[Array, " batch"]]]
-"""From parameters and a batch of observations to the policy's distribution and the values."""
+ActorCritic: TypeAlias = Callable[[Params, Observation], tuple[Distribution, Float[Array, " batch"]]]
+"""From parameters and a batch of observations to action distributions and values."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class MultiDiscrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """A vector of real numbers. The policy's are not bounded; the environment gets them clipped to these bounds."""
+    """A vector of real numbers. The policy is unbounded; environments receive its actions clipped to these bounds."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -55,23 +60,38 @@ Actions: TypeAlias = Discrete | MultiDiscrete | Continuous
 
 @dataclass(frozen=True)
 class Spec:
-    """What an environment looks like from outside."""
+    """Observations, actions and the time limit of an environment."""
 
     observation_shape: tuple[int, ...]
+    """Of the image, where numbers come beside one."""
     actions: Actions
     max_episode_steps: int | None
-    """None: nothing but the environment itself ends an episode."""
+    """None: no time limit."""
     observation_levels: tuple[int, ...] | None = None
-    """Where observations are small whole numbers from 0: how many values each can take. Else they can't be counted."""
+    """Number of values that each entry can take, where observations are small integers from 0; else None."""
     observation_kind: Literal["numbers", "image", "categories"] = "numbers"
-    """A vector of numbers; an image [height, width, channels] of uint8; or categories, each one of its `levels`."""
+    """A vector of float32; an image [height, width, channels] of uint8; or categories, each one of its `levels`."""
     stack: int = 1
-    """Of an image: how many frames its channels are, the latest of the episode, the newest last. Before an episode's
-    first frame all is 0."""
+    """Frames in an image observation, oldest first, along the channels. Frames before the episode began are 0."""
+    numbers_beside_image: int = 0
+    """Length of the vector that comes with each image; observations are then {"image": ..., "numbers": ...}."""
 
     @property
     def observation_dtype(self) -> type:
         return {"numbers": np.float32, "image": np.uint8, "categories": np.int32}[self.observation_kind]
+
+    @property
+    def observation(self) -> Observation:
+        """Shape and dtype of one observation."""
+        main = jax.ShapeDtypeStruct(self.observation_shape, self.observation_dtype)
+        if not self.numbers_beside_image:
+            return main
+        return {"image": main, "numbers": jax.ShapeDtypeStruct((self.numbers_beside_image,), np.float32)}
+
+    @property
+    def observation_bytes(self) -> int:
+        leaves = jax.tree.leaves(self.observation)
+        return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -89,7 +109,7 @@ class Spec:
 
 
 class Step(eqx.Module):
-    """What one action led to, before any reset."""
+    """Result of one action in a pure-JAX environment, before any reset."""
 
     state: Any
     observation: Shaped[Array, "..."]
@@ -100,53 +120,59 @@ class Step(eqx.Module):
 
 @runtime_checkable
 class Environment(Protocol):
-    """An environment on the device: pure functions, for one copy of it; callers `vmap`."""
+    """A pure-JAX environment: functions of one copy of it; callers `vmap`."""
 
     @property
     def spec(self) -> Spec: ...
     def reset(self, key: PRNGKeyArray) -> Any: ...
     def observe(self, state: Any) -> Shaped[Array, "..."]: ...
-    def step(self, state: Any, action: Int[Array, ""]) -> Step: ...
+    def step(self, state: Any, action: Shaped[Array, "..."]) -> Step: ...
 
 
 @runtime_checkable
 class Experience(Protocol):
-    """What the memory takes in: a `Rollout`, or any other structure with these four."""
+    """What the replay buffer stores: a `Rollout`, or any other structure with these fields."""
 
     @property
-    def observation(self) -> Shaped[Array, "T N ..."]: ...
+    def observation(self) -> Observation: ...
     @property
     def action(self) -> Shaped[Array, "T N ..."]: ...
     @property
     def reward(self) -> Float[Array, "T N"]: ...
     @property
     def ended(self) -> Bool[Array, "T N"]: ...
+    @property
+    def valid(self) -> Bool[Array, "T N"] | None: ...
 
 
 class Rollout(eqx.Module):
-    """T consecutive steps in each of N environments; an environment that ended starts anew at the next step."""
+    """T consecutive steps in each of N environments; environments reset themselves after an episode ends."""
 
-    observation: Shaped[Array, "T N ..."]
+    observation: Observation
     action: Shaped[Array, "T N ..."]
     reward: Float[Array, "T N"]
-    """The environment's own, raw."""
+    """As trained on: delayed or reduced to its sign where the run asks for that; without any bonus."""
     terminated: Bool[Array, "T N"]
     truncated: Bool[Array, "T N"]
-    successor: Shaped[Array, "T N ..."]
-    """The state that each step led to, before any reset."""
-    last_observation: Shaped[Array, "N ..."]
-    """What the policy sees after the last step, after any reset."""
+    valid: Bool[Array, "T N"] | None
+    """False for reset steps, in which the environment ignored the action: never used for training. None: all valid."""
+    next_observation: Observation | None
+    """Observation after each step, before any reset. None: the observation of the following row."""
+    last_observation: Observation
+    """What the policy sees after the last step."""
     episode_return: Float[Array, "T N"]
-    """Undiscounted sum of the episode's rewards up to and with this step."""
+    """Undiscounted sum of the episode's raw rewards up to and including this step."""
     episode_length: Int[Array, "T N"]
+    extras: dict[str, Array]
+    """What the learner asked to be recorded while acting, such as log-probabilities."""
 
     @property
     def ended(self) -> Bool[Array, "T N"]:
         return self.terminated | self.truncated
 
 
-class Learner(eqx.Module):
-    """What gradient steps change."""
+class TrainState(eqx.Module):
+    """Parameters and the state of their optimiser."""
 
     params: Params
     optimiser_state: Any

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import tyro
 
-from self_imitation import devices
+from self_imitation.training import devices
 from self_imitation.cli.parse import parse
 from self_imitation.config import TrainConfig, resolve
-from self_imitation.runs import files
+from self_imitation.storage import files
 
 SIL = (sys.executable, "-m", "self_imitation")
 CAPACITIES = (100_000, 1_000_000)

@@ -1,4 +1,4 @@
-"""The command `sil`. Each command imports what it needs, so that help comes at once."""
+"""The command `sil`. Each command imports what it needs, so that help appears at once."""
 
 import importlib
 import io
@@ -9,34 +9,35 @@ from collections.abc import Sequence
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
 
 COMMANDS = {
-    "train": ("train:train", "train an agent; with nothing given, A2C+SIL on Key-Door-Treasure with 4 seeds"),
-    "resume": ("train:resume", "go on with a run where it stopped"),
-    "evaluate": ("inspect:evaluate", "play fresh episodes with every seed's policy and tell how well it did"),
-    "play": ("inspect:play", "watch an episode: a video or an animated GIF, and text in the terminal"),
-    "plot": ("inspect:plot", "draw learning curves of one or more runs"),
-    "list": ("inspect:list_names", "the environments and agents, one line each"),
-    "reproduce": ("reproduce:reproduce", "a figure of the paper: train all that it shows, draw it, give the numbers"),
-    "bench": ("bench:bench", "how fast the memory, the training and the start are on this machine"),
+    "train": ("train:train", "train an agent; by default A2C+SIL on Key-Door-Treasure with 4 seeds"),
+    "resume": ("train:resume", "resume a run"),
+    "evaluate": ("runs:evaluate", "evaluate every seed's policy in fresh episodes and report the results"),
+    "play": ("runs:play", "record an episode as a video or an animated GIF, with a summary as text"),
+    "plot": ("runs:plot", "plot the learning curves of one or more runs"),
+    "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
+    "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
+    "bench": ("bench:bench", "measure speed on this machine (needs a source checkout)"),
 }
 
 HELP = """\
 usage: sil COMMAND [OPTIONS]
 
-Self-Imitation Learning: an agent imitates its own past decisions where they turned out better than it expected.
+Self-Imitation Learning: an agent imitates its own past decisions where they turned out better than expected.
 
 commands:
 {commands}
 
 options:
-  -h, --help     this text; sil COMMAND --help tells about a command
-  --version      the version
+  -h, --help     show this help; sil COMMAND --help describes a command
+  --version      show the version
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a screen that lacks an arrow shows a question mark
+        sys.stdout.reconfigure(errors="replace")  # a terminal that can't show an arrow shows a question mark
     try:
         return _dispatch(arguments)
     except UsageError as error:
@@ -48,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sil: interrupted", file=sys.stderr, flush=True)
         sys.stdout.flush()
-        os._exit(130)  # what JAX was tracing or compiling may crash an orderly end
+        os._exit(130)  # JAX may crash in an orderly exit while it traces or compiles
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away: nothing to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it exits
         return 141
 
 

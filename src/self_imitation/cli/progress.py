@@ -1,29 +1,32 @@
-"""How a run shows itself while it trains: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from self_imitation.config import TrainConfig
-from self_imitation.runs.directory import RunDirectory
-from self_imitation.runs.metrics import Row
+from self_imitation.storage.metrics_file import Row
+from self_imitation.storage.run_directory import RunDirectory
 
 
-def announce(config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> str:
-    """What is trained and where it is written, in one line."""
-    seeds = f"{config.seeds} seed{'s' * (config.seeds > 1)} ({_range(config)})"
+def first_line(config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]) -> str:
+    """What is trained, how and where to."""
+    first, last = config.seed_numbers[0], config.seed_numbers[-1]
+    seeds = f"1 seed ({first})" if first == last else f"{config.seeds} seeds ({first}-{last})"
     step = iteration * config.steps_per_iteration
-    begun = f"from step {step:,} " if step else ""
-    return f"{config.agent} on {config.env}: {seeds} {begun}to {config.steps:,} steps each on {device}, in {run.path}"
+    start = f"from step {step:,} " if step else ""
+    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each on {device}, in {run.path}"
+    return line + (f" (note: {'; '.join(notes)})" if notes else "")
 
 
 def mean_return(rows: list[Row]) -> float:
-    """Over the seeds that finished an episode since their last row."""
+    """Mean over the seeds that finished an episode since their last row."""
     finite = [row["return_mean"] for row in rows if math.isfinite(row["return_mean"])]
     return sum(finite) / len(finite) if finite else math.nan
 
@@ -33,11 +36,13 @@ class Lines:
 
     def __init__(self, stream: IO[str] | None = None):
         self._stream = stream or sys.stdout
-        self.gone = False
-        """Whether nobody can read the lines any more."""
+        self.closed = False
+        """Whether the stream was closed by its reader."""
 
-    def started(self, config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> None:
-        self._print(announce(config, run, iteration, device))
+    def started(
+        self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
+    ) -> None:
+        self._print(first_line(config, run, iteration, device, notes))
 
     def advanced(self, step: int, steps_per_second: float) -> None:
         pass
@@ -58,18 +63,19 @@ class Lines:
         try:
             print(text, file=self._stream, flush=True)
         except OSError:
-            self.gone = True
-            self._stream = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+            self.closed = True
+            self._stream = open(os.devnull, "w")  # noqa: SIM115 (open until the process exits)
             if sys.stdout.fileno() == 1:
-                os.dup2(self._stream.fileno(), 1)  # else Python complains once more as it ends
+                os.dup2(self._stream.fileno(), 1)  # else Python complains again as it exits
 
 
 class Bar:
-    """Steps, steps per second, time left and mean return on one moving line."""
+    """A progress bar with steps, steps per second, time remaining and mean return."""
+
+    closed = False
 
     def __init__(self, console: Console):
         self._console = console
-        self.gone = False
         self._progress = Progress(
             BarColumn(bar_width=None),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
@@ -84,11 +90,12 @@ class Bar:
         self._rate = 0.0
         self._shown = 0.0
 
-    def started(self, config: TrainConfig, run: RunDirectory, iteration: int, device: str) -> None:
-        self.message(announce(config, run, iteration, device))
+    def started(
+        self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
+    ) -> None:
+        self.message(first_line(config, run, iteration, device, notes))
         step = iteration * config.steps_per_iteration
-        total = config.iterations * config.steps_per_iteration
-        self._task = self._progress.add_task("", total=total, completed=step, rate="", value="-")
+        self._task = self._progress.add_task("", total=config.total_steps, completed=step, rate="", value="-")
         self._progress.start()
 
     def advanced(self, step: int, steps_per_second: float) -> None:
@@ -106,7 +113,7 @@ class Bar:
             self._progress.update(self._task, value=f"{value:.2f}")
 
     def message(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()
@@ -115,8 +122,3 @@ class Bar:
 def listener() -> Bar | Lines:
     console = Console()
     return Bar(console) if console.is_terminal else Lines()
-
-
-def _range(config: TrainConfig) -> str:
-    first, last = config.seed_numbers[0], config.seed_numbers[-1]
-    return str(first) if first == last else f"{first}-{last}"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from self_imitation import devices
+from self_imitation.training import devices
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import heeding_signals
 from self_imitation.config import resolve
 from self_imitation.errors import bad_value
-from self_imitation.runs import files
+from self_imitation.storage import files
 from self_imitation.validation import validate
 
 if TYPE_CHECKING:

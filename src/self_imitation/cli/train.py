@@ -1,113 +1,150 @@
 """`sil train` and `sil resume`."""
 
+import dataclasses
 import os
 import shlex
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
 from self_imitation import config as configuration
-from self_imitation import devices
+from self_imitation import registry
 from self_imitation.cli.parse import parse
 from self_imitation.config import TrainConfig
-from self_imitation.runs import directory
-from self_imitation.validation import refuse_unread, validate
+from self_imitation.registry import SELF_IMITATION
+from self_imitation.settings import flatten
 
 if TYPE_CHECKING:
     from self_imitation.cli.progress import Bar, Lines
-    from self_imitation.runs.run import Run
-    from self_imitation.runs.training import Listener
+    from self_imitation.training.loop import Listener
+    from self_imitation.training.run import Run
 
 T = TypeVar("T")
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 
+TRAIN_HELP = """\
+Train an agent. Defaults depend on the environment, agent and preset.
+
+Shown: the settings of {agent}. Others: sil train --agent {other} --help
+"""
+
 
 @dataclass(frozen=True)
 class ResumeArguments:
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """Directory of the run."""
+    """Run directory."""
     steps: int | None = None
-    """New total of environment steps of each seed. None: what the run was begun with."""
+    """New total of environment steps per seed. None: as configured."""
 
 
 def read_config(arguments: Sequence[str]) -> TrainConfig:
-    """The flags, over the preset's and the environment's defaults.
+    """The settings of a run: the flags over the defaults of the environment, agent and preset that they name.
 
-    Those depend on the flags themselves, so the line is read twice: once to learn environment and preset, then with
-    the defaults that they bring, which is also what the help shows.
+    Parses twice: first to learn those three, then with their defaults, which the help also shows.
     """
     without_help = [argument for argument in arguments if argument not in ("-h", "--help")]
-    named = parse(TrainConfig, "train", without_help)
+    untouched = {name: entry.component.Config() for name, entry in registry.components().items()}
+    named = parse(_arguments_type(untouched), "train", without_help)
     defaults = configuration.resolve(named.env, named.preset, {"agent": named.agent})
-    config = parse(TrainConfig, "train", arguments, defaults, train.__doc__ or "")
-    config = validate(config)
-    refuse_unread(config, defaults)
+    if len(without_help) < len(arguments):
+        _print_help(defaults)
+    components = {**untouched, **defaults.components}
+    kind = _arguments_type(components)
+    given = parse(kind, "train", arguments, kind(**_fields(defaults)))
+    own = {name: getattr(given, name) for name in defaults.components}
+    config = TrainConfig(**{**_fields(given), "components": own})
+    for name in components.keys() - own.keys():
+        before, after = flatten(components[name]), flatten(getattr(given, name))
+        changes = {f"{name}.{field}": value for field, value in after.items() if value != before[field]}
+        configuration.override(config, changes)  # refuses them: the agent has no such component
+    config = configuration.validate(config)
+    configuration.refuse_unused(config, defaults)
     return config
 
 
+def _print_help(config: TrainConfig) -> None:
+    """Print the flags that this agent uses, with their defaults, and exit."""
+    hidden = () if config.parts.self_imitation else (SELF_IMITATION,)
+    kind = _arguments_type(config.components, hidden)
+    other = next(name for name in registry.learners() if name != config.parts.learner)
+    text = TRAIN_HELP.format(agent=config.agent, other=f"{other}+{SELF_IMITATION}")
+    parse(kind, "train", ["--help"], kind(**_fields(config)), text)
+
+
+def _arguments_type(components: Mapping[str, Any], hidden: Iterable[str] = ()) -> type[TrainConfig]:
+    """`TrainConfig` with a field for each component, so that tyro offers its settings as flags.
+
+    `hidden`: fields without flags.
+    """
+    fields: list[Any] = [(name, type(own), dataclasses.field(default=own)) for name, own in components.items()]
+    for name in hidden:
+        own = getattr(TrainConfig(), name)
+        fields.append((name, tyro.conf.Suppress[type(own)], dataclasses.field(default=own)))  # type: ignore[misc]
+    return dataclasses.make_dataclass("TrainArguments", fields, bases=(TrainConfig,), frozen=True)
+
+
+def _fields(config: TrainConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(TrainConfig)}
+
+
 def train(arguments: Sequence[str]) -> int:
-    """Train an agent. Defaults are those of the environment and the preset that are named on the same line."""
     config = read_config(arguments)
-    from self_imitation.environments.host import engines
+    from self_imitation.training import run as runs
 
-    config = engines.settle(config)
-    devices.prepare(config)
-    from self_imitation.runs import run as runs
-
-    return _watch(lambda listener, stop: runs.start(config, listener, stop))
+    return _train(lambda listener, stop: runs.start(config, listener, stop))
 
 
 def resume(arguments: Sequence[str]) -> int:
-    """Go on with a run where it stopped."""
+    """Resume a run."""
     given = parse(ResumeArguments, "resume", arguments, summary=resume.__doc__ or "")
-    devices.prepare(directory.open_run(given.run).config())
-    from self_imitation.runs import run as runs
+    from self_imitation.training import run as runs
 
-    return _watch(lambda listener, stop: runs.go_on(given.run, given.steps, listener, stop))
+    return _train(lambda listener, stop: runs.continue_run(given.run, given.steps, listener, stop))
 
 
-def _watch(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -> int:
-    """Train with progress shown, then say what is where."""
+def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -> int:
+    """Train and show progress, then print where the results are."""
     from self_imitation.cli import progress
 
-    (run, finished), status = heeding_signals(go, progress.listener)
+    (run, finished), status = with_signal_handling(go, progress.listener)
+    path = shlex.quote(str(run.path))
     if finished:
-        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {shlex.quote(str(run.path))}")
+        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {path}")
         return 0
     if status != CLOSED_PIPE:
-        print(f"Stopped; all is saved. Go on with: sil resume {shlex.quote(str(run.path))}")
+        print(f"Stopped; progress saved. Resume with: sil resume {path}")
     return status
 
 
-def heeding_signals(go: Callable[..., T], make_listener: Callable[[], "Bar | Lines"]) -> tuple[T, int]:
-    """What `go(listener, stop)` gives, and the exit status of what stopped it, if anything did.
+def with_signal_handling(go: Callable[..., T], make_listener: Callable[[], "Bar | Lines"]) -> tuple[T, int]:
+    """Return what `go(listener, stop)` returns, and the exit status of the signal that stopped it, else 0.
 
-    The first Ctrl-C (or SIGTERM) asks for a checkpoint and an orderly end, as does a reader that goes away; a second
-    Ctrl-C ends at once, which harms nothing: a checkpoint is there whole or not at all.
+    The first Ctrl-C or SIGTERM requests a checkpoint and an orderly stop, as does a closed pipe. A second one quits
+    immediately, which is safe: checkpoints are written atomically.
     """
     received: list[int] = []
     listener = make_listener()
 
-    def note(number: int, _: FrameType | None) -> None:
+    def handle(number: int, _: FrameType | None) -> None:
         if received:
-            listener.close()  # the terminal gets its cursor back
+            listener.close()  # restores the terminal's cursor
             os.write(2, b"sil: interrupted\n")
             os._exit(128 + number)
         received.append(number)
-        listener.message("Stopping: a checkpoint is saved first. Once more ends at once.")
+        listener.message("Saving a checkpoint before stopping. Press Ctrl-C again to quit immediately.")
 
-    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        result = go(listener, lambda: bool(received) or listener.gone)
+        result = go(listener, lambda: bool(received) or listener.closed)
     finally:
         listener.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
     if received:
         return result, 128 + received[0]
-    return result, CLOSED_PIPE if listener.gone else 0
+    return result, CLOSED_PIPE if listener.closed else 0

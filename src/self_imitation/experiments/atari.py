@@ -14,7 +14,7 @@ import numpy as np
 from self_imitation.config import TrainConfig, resolve
 from self_imitation.experiments import campaign
 from self_imitation.report import curves, statistics
-from self_imitation.runs.run import Run
+from self_imitation.training.run import Run
 from self_imitation.validation import validate
 
 GAMES = {"Freeway": 3_000_000, "MontezumaRevenge": 20_000_000}

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from self_imitation import devices
+from self_imitation.training import devices
 from self_imitation.config import TrainConfig, flatten, resolve
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.report.curves import Curve
-from self_imitation.runs import checkpoint, files
-from self_imitation.runs import run as runs
-from self_imitation.runs.config_file import MAY_CHANGE
-from self_imitation.runs.directory import RunDirectory
-from self_imitation.runs.run import Run
-from self_imitation.runs.training import Listener
+from self_imitation.storage import checkpoint
+from self_imitation.storage import files
+from self_imitation.training import run as runs
+from self_imitation.storage.config_file import MAY_CHANGE
+from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.training.run import Run
+from self_imitation.training.loop import Listener
 
 
 def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[], bool]) -> bool:

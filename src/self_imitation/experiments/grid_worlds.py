@@ -11,7 +11,7 @@ from self_imitation.config import TrainConfig, resolve
 from self_imitation.experiments import campaign
 from self_imitation.report import curves, statistics
 from self_imitation.report.curves import Curve
-from self_imitation.runs.run import Run
+from self_imitation.training.run import Run
 from self_imitation.validation import validate
 
 BEST_RETURN = {"key-door-treasure": 7.0, "apple-key-door-treasure": 9.0}

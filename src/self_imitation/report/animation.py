@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from self_imitation.environments import maze
+from self_imitation.environments.jax import maze
 from self_imitation.errors import bad_value
-from self_imitation.runs.evaluation import Episode
+from self_imitation.training.evaluation import Episode
 
 PAUSE_SECONDS = 1.5
 """How long the last frame is held, so that the eye sees how it ended."""

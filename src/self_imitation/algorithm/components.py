@@ -1,0 +1,124 @@
+"""The forms that learners and exploration bonuses take, and the agent that is made of them.
+
+A component is a class with a `Config` dataclass of its settings. Its state is a pytree that lives in the training
+state under the component's name: it is saved, restored and `vmap`ped over seeds with everything else, and its metrics
+become columns of metrics.csv.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from self_imitation.algorithm.normalisation import Normaliser
+from self_imitation.settings import SelfImitationConfig
+from self_imitation.types import ActorCritic, Distribution, Metrics, Params, Rollout, Spec, TrainState
+
+
+class Exploration(eqx.Module):
+    """What a bonus adds to on-policy learning. It never reaches self-imitation. None: nothing."""
+
+    reward: Float[Array, "T N"] | None = None
+    """Added to the rewards."""
+    advantage: Float[Array, "T N"] | None = None
+    """Added to the advantages of the policy loss, for a bonus with a value function of its own."""
+
+    def __add__(self, other: "Exploration") -> "Exploration":
+        return Exploration(_sum(self.reward, other.reward), _sum(self.advantage, other.advantage))
+
+
+def _sum(a: Array | None, b: Array | None) -> Array | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+class Learner(ABC):
+    """A way to learn from on-policy experience: A2C, PPO ..."""
+
+    Config: ClassVar[type]
+    """Dataclass of the learner's settings; it has a field `gamma`, the discount."""
+    defaults: ClassVar[Mapping[str, object]] = {}
+    """Settings of a run that this learner changes, by dotted names."""
+    preset_defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """The same, by preset."""
+    tolerates_lag: ClassVar[bool] = False
+    """Whether it may learn from rollouts that an older policy collected."""
+
+    def __init__(self, config: Any, bootstrap_time_limits: bool):
+        self.config = config
+        self.bootstrap_time_limits = bootstrap_time_limits
+
+    @classmethod
+    def check(cls, config: Any, num_envs: int, num_steps: int) -> None:
+        """Raise a `UsageError` if the settings do not fit the size of a rollout."""
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps per update, for learning rate schedules."""
+        return 1
+
+    def init(self, key: PRNGKeyArray, spec: Spec, params: Params) -> Any:
+        """The learner's own state; None if it has none."""
+        return None
+
+    def extras(
+        self, distribution: Distribution, action: Shaped[Array, "N ..."], value: Float[Array, " N"]
+    ) -> dict[str, Array]:
+        """What to record at each step, in addition to the fields of `Rollout`."""
+        return {}
+
+    @abstractmethod
+    def update(
+        self,
+        actor_critic: ActorCritic,
+        optimiser: optax.GradientTransformation,
+        state: Any,
+        train_state: TrainState,
+        rollout: Rollout,
+        exploration: Exploration,
+        key: PRNGKeyArray,
+    ) -> tuple[Any, TrainState, Metrics]:
+        """Learn from one rollout, whose observations and rewards are normalised where the run normalises them.
+
+        Returns the learner's new state, the new parameters with their optimiser state, and metrics.
+        """
+
+
+class Bonus(ABC):
+    """A reward for novelty."""
+
+    Config: ClassVar[type]
+    """Dataclass of the bonus's settings."""
+
+    def __init__(self, config: Any, spec: Spec):
+        """Raises a `UsageError` if it can't be used with such observations."""
+        self.config, self.spec = config, spec
+
+    @abstractmethod
+    def init(self, key: PRNGKeyArray, num_envs: int) -> Any:
+        """The bonus's own state."""
+
+    @abstractmethod
+    def update(self, state: Any, rollout: Rollout, key: PRNGKeyArray) -> tuple[Any, Exploration, Metrics]:
+        """Take a raw rollout into account, then reward it."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What an agent is made of. The parts know nothing of each other."""
+
+    spec: Spec
+    actor_critic: ActorCritic
+    optimiser: optax.GradientTransformation
+    num_envs: int
+    num_steps: int
+    learner_name: str
+    learner: Learner
+    bonuses: Mapping[str, Bonus]
+    self_imitation: SelfImitationConfig | None
+    normaliser: Normaliser | None

@@ -1,0 +1,39 @@
+"""Small helpers for arrays: shape checks, masked means, short scans."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+MAX_UNROLL = 8
+"""A scan of at most this many steps is unrolled: one iteration of a loop costs a GPU more than a step's arithmetic."""
+
+
+def require_same_shape(**arrays: Array) -> None:
+    """Raise if the shapes differ, so that (B, 1) minus (B,) can't broadcast to (B, B). Free at run time."""
+    if len({array.shape for array in arrays.values()}) > 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"shapes must be the same: {shapes}")
+
+
+def scan_unrolled(function: Callable, init: PyTree, xs: PyTree, reverse: bool = False) -> tuple[PyTree, PyTree]:
+    """`jax.lax.scan`, unrolled when it is short."""
+    length = jax.tree.leaves(xs)[0].shape[0]
+    return jax.lax.scan(function, init, xs, reverse=reverse, unroll=length if length <= MAX_UNROLL else 1)
+
+
+def masked_mean(x: Float[Array, "*batch"], valid: Bool[Array, "*batch"] | None) -> Float[Array, ""]:
+    """Mean over the valid entries; 0 if there are none. `valid=None`: all entries are valid."""
+    if valid is None:
+        return jnp.mean(x)
+    return jnp.sum(jnp.where(valid, x, 0.0)) / jnp.maximum(jnp.sum(valid), 1)
+
+
+def select(condition: Bool[Array, "*batch"], yes: PyTree, no: PyTree) -> PyTree:
+    """`jnp.where` on trees; `condition` covers the leading axes of every leaf."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(*condition.shape, *(1,) * (a.ndim - condition.ndim)), a, b)
+
+    return jax.tree.map(choose, yes, no)

@@ -1,0 +1,186 @@
+"""`sil evaluate`, `sil play` and `sil plot`: commands that read runs."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from self_imitation.cli.parse import parse
+from self_imitation.environments import registry as environments
+from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.storage import files, metrics_file, run_directory
+
+if TYPE_CHECKING:
+    from self_imitation.training.run import Evaluation
+
+SECONDS_BETWEEN_REPORTS = 10.0
+"""How often a long evaluation reports how far it is."""
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Run directory."""
+    episodes: int = 100
+    """Fresh episodes per seed."""
+    greedy: bool = False
+    """Take the most likely action instead of sampling as in training."""
+    key: int = 0
+    """Random seed of the evaluation."""
+    json: str | None = None
+    """Also write the results to this file."""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Run directory."""
+    seed: int | None = None
+    """Seed whose policy plays. None: the one with the highest mean return."""
+    greedy: bool = False
+    """Take the most likely action instead of sampling as in training."""
+    key: int = 0
+    """Random seed of the episode."""
+    out: str | None = None
+    """Video file, .mp4 or .gif. None: play.mp4 in the run directory, or play.gif for grid worlds and without the extra
+    `video`."""
+
+
+@dataclass(frozen=True)
+class PlotArguments:
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
+    """Run directories; runs of the same environment share a panel."""
+    out: str = "curves.png"
+    """Picture file: .png, .pdf or .svg."""
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Evaluate every seed's policy in fresh episodes and report the results."""
+    given = parse(EvaluateArguments, "evaluate", arguments, summary=evaluate.__doc__ or "")
+    _require_integer("episodes", given.episodes, 1)
+    _require_integer("key", given.key, 0)
+    if given.json:
+        files.require_writable(Path(given.json), "json")
+    from self_imitation.training import run as runs
+
+    run = runs.load(given.run, warn=print)
+    result = run.evaluate(given.episodes, given.greedy, given.key, _ProgressReports())
+    for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
+        print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
+    low, high = result.interval
+    how = "greedy" if given.greedy else "sampled"
+    episodes = "episode" if given.episodes == 1 else "episodes"
+    interval = f", 95 % interval over seeds {low:.3f} to {high:.3f}" if len(result.seeds) > 1 else ""
+    print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} {episodes} per seed)")
+    if run.config.env.startswith("atari:"):
+        print(_compare_with_human(run.config.env.removeprefix("atari:"), result.mean))
+    if given.json:
+        _write_json(given.json, result)
+    return 0
+
+
+def play(arguments: Sequence[str]) -> int:
+    """Record an episode as a video (MP4 or GIF), with a summary as text."""
+    given = parse(PlayArguments, "play", arguments, summary=play.__doc__ or "")
+    _require_integer("key", given.key, 0)
+    from self_imitation.report import animation
+    from self_imitation.training import run as runs
+
+    run = runs.load(given.run, warn=print)
+    grid_world = _is_grid_world(run.config.env)
+    path = Path(given.out) if given.out else run.path / ("play.gif" if grid_world else animation.default_name())
+    animation.require_format(path)
+    files.require_writable(path, "out")
+    seed = run.best_seed() if given.seed is None else given.seed
+    episode = run.play(seed, given.greedy, given.key)
+    try:
+        animation.save(episode, path, f"{run.config.agent}, seed {seed}")
+    except OSError as error:
+        raise files.explain(error, path) from None
+    if grid_world:
+        print(animation.maze_text(episode))
+    print(animation.to_text(episode))
+    print(f"Animation: {path}")
+    return 0
+
+
+def plot(arguments: Sequence[str]) -> int:
+    """Plot the learning curves of one or more runs, with 95 % confidence bands."""
+    given = parse(PlotArguments, "plot", arguments, summary=plot.__doc__ or "")
+    if not given.runs:
+        raise UsageError("runs: none given; allowed: one or more run directories")
+    from self_imitation.report import curves
+
+    drawn = []
+    for path in given.runs:
+        run = run_directory.open_run(path)
+        rows = metrics_file.read(run.path)
+        if not rows:
+            raise UsageError(f"{path!r} has no metrics yet")
+        config = run.config()
+        drawn.append(curves.from_rows(config.agent, config.env, rows))
+    if Path(given.out).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise bad_value("out", given.out, "allowed: a file name that ends in .png, .pdf or .svg")
+    if len({(curve.label, curve.env) for curve in drawn}) < len(drawn):
+        names = [f"{curve.label}, {Path(path).name}" for curve, path in zip(drawn, given.runs, strict=True)]
+        drawn = [curves.relabel(curve, name) for curve, name in zip(drawn, names, strict=True)]
+    try:
+        curves.draw(drawn, Path(given.out))
+    except OSError as error:
+        raise files.explain(error, Path(given.out)) from None
+    print(f"Curves: {given.out}")
+    return 0
+
+
+class _ProgressReports:
+    """Reports every few seconds how many episodes of an evaluation have ended."""
+
+    def __init__(self) -> None:
+        self._latest = time.monotonic()
+
+    def __call__(self, ended: int, total: int) -> None:
+        if time.monotonic() - self._latest >= SECONDS_BETWEEN_REPORTS:
+            self._latest = time.monotonic()
+            print(f"{ended:,} of {total:,} episodes finished", file=sys.stderr)
+
+
+def _is_grid_world(env: str) -> bool:
+    make = environments.find(env).pure_jax
+    return make is not None and isinstance(make(), KeyDoorTreasure)
+
+
+def _compare_with_human(game: str, score: float) -> str:
+    from self_imitation.environments import atari_scores
+
+    share = atari_scores.human_normalised(game, score)
+    if share is None:
+        return f"{game} is not one of the paper's 49 games: no human score is known"
+    known = atari_scores.table()[game]
+    paper = f"A2C {known['a2c']:,.4g}, A2C+SIL {known['a2c_sil']:,.4g} (importance exponent 0.4)"
+    return f"human-normalised score {share:.1%}; the paper's table of 49 games, after 50 M steps: {paper}"
+
+
+def _require_integer(field: str, value: int, least: int) -> None:
+    if not least <= value < 2**31:
+        raise bad_value(field, value, f"allowed: an integer >= {least} and < 2147483648")
+
+
+def _write_json(path: str, result: "Evaluation") -> None:
+    data = {
+        "return_mean": result.mean,
+        "return_interval_95": list(result.interval),
+        "seeds": [
+            {"seed": seed, "return_mean": float(returns.mean()), "returns": returns.tolist()}
+            for seed, returns in zip(result.seeds, result.returns, strict=True)
+        ],
+    }
+    try:
+        files.write_json(Path(path), data)
+    except OSError as error:
+        raise files.explain(error, Path(path), "json") from None

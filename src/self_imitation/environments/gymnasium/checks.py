@@ -1,0 +1,88 @@
+"""Checks that an environment keeps to its own spaces and to Gymnasium's interface, at every step."""
+
+import numbers
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from self_imitation.environments.gymnasium.spaces import CATEGORIES, Part, describe
+from self_imitation.errors import FaultyEnvironmentError
+
+
+class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Raises `FaultyEnvironmentError` where an environment returns something else than its spaces promise.
+
+    Dict and Tuple observations become a flat Dict of the parts that are used, so text and the like go no further than
+    this. `info` is dropped: it is never read, and Gymnasium can't batch one that changes its structure.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], name: str):
+        """Raises `UsageError`, with the environment's name, if its spaces are not supported."""
+        super().__init__(env)
+        max_episode_steps = env.spec.max_episode_steps if env.spec else None
+        self.spaces = describe(env.observation_space, env.action_space, max_episode_steps, name)
+        self._parts = {".".join(map(str, part.path)): part for part in self.spaces.parts}
+        self._is_plain = not isinstance(env.observation_space, spaces.Dict | spaces.Tuple)
+        if not self._is_plain:
+            self.observation_space = spaces.Dict(OrderedDict((name, part.space) for name, part in self._parts.items()))
+            self.spaces = replace(self.spaces, observation_space=self.observation_space)
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        result: Any = self.env.reset(**arguments)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise FaultyEnvironmentError(f"reset() returned {_shorten(result)}, not (observation, info)")
+        return self._checked_observation(result[0]), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        result: Any = self.env.step(action)
+        if not isinstance(result, tuple) or len(result) != 5:
+            expected = "(observation, reward, terminated, truncated, info)"
+            raise FaultyEnvironmentError(f"step() returned {_shorten(result)}, not {expected}")
+        observation, reward, terminated, truncated, _ = result
+        observation = self._checked_observation(observation)
+        if not isinstance(reward, numbers.Real | np.bool_) and not _is_single_number(reward):
+            raise FaultyEnvironmentError(f"reward is {_shorten(reward)}, not a number")
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | np.bool_):
+                raise FaultyEnvironmentError(f"{name} is {_shorten(flag)}, not True or False")
+        return observation, reward, terminated, truncated, {}
+
+    def _checked_observation(self, observation: Any) -> Any:
+        """A copy, since an environment may write its next observation into the same array."""
+        checked = {name: _checked(part, observation) for name, part in self._parts.items()}
+        return checked[""] if self._is_plain else checked
+
+
+def _checked(part: Part, observation: Any) -> np.ndarray:
+    name, space = part.name, part.space
+    assert space.dtype is not None
+    try:
+        value = part.select(observation)
+    except (KeyError, IndexError, TypeError):
+        raise FaultyEnvironmentError(f"{name} is missing from {_shorten(observation)}") from None
+    try:
+        found = np.array(value)
+    except ValueError:
+        raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, not an array") from None
+    if found.dtype.kind not in "biufc":
+        raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, not an array of numbers")
+    if found.shape != space.shape:
+        raise FaultyEnvironmentError(f"{name} has shape {found.shape}, not {space.shape}")
+    if found.dtype != space.dtype and not np.can_cast(found.dtype, space.dtype, casting="same_kind"):
+        raise FaultyEnvironmentError(f"{name} has dtype {found.dtype}, not {space.dtype}")
+    if isinstance(space, CATEGORIES) and not space.contains(found.astype(space.dtype)[()]):
+        raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, which is not in {space}")
+    return found
+
+
+def _is_single_number(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.shape == () and np.issubdtype(value.dtype, np.number)
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,114 @@
+"""Key-Door-Treasure as Gymnasium environments, so that other libraries can train on it too."""
+
+import operator
+from functools import cache
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from self_imitation.environments.jax import maze
+from self_imitation.errors import bad_value
+
+
+class _Transitions(NamedTuple):
+    """Result of every action in every state; states are numbered by their observation."""
+
+    levels: tuple[int, ...]
+    """Number of values of each entry of the observation."""
+    next_observation: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    first_observation: np.ndarray
+    max_episode_steps: int
+
+
+@cache
+def _transitions(apples: bool) -> _Transitions:
+    """Tabulate the pure-JAX environment once, so that a step is a look-up."""
+    import jax
+    import jax.numpy as jnp
+
+    from self_imitation.environments.jax.key_door_treasure import MAX_EPISODE_STEPS, MOVES, KeyDoorTreasure
+
+    environment = KeyDoorTreasure(apples)
+    levels = environment.spec.observation_levels
+    assert levels is not None
+    observations = np.indices(levels).reshape(len(levels), -1).T.astype(np.float32)
+
+    def step(observation: jax.Array, action: jax.Array) -> Any:
+        return environment.step(environment.state_of(observation, jnp.int32(0)), action)
+
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        steps = jax.jit(jax.vmap(jax.vmap(step, (None, 0)), (0, None)))(observations, np.arange(len(MOVES)))
+        first = environment.observe(environment.reset(jax.random.key(0)))
+    observation, reward, terminated, first = map(np.asarray, (steps.observation, steps.reward, steps.terminated, first))
+    return _Transitions(levels, observation, reward, terminated, first, MAX_EPISODE_STEPS)
+
+
+class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
+    """`terminated` at the treasure, `truncated` at step 50. Observations as of the pure-JAX environment."""
+
+    metadata = {  # noqa: RUF012 (Gymnasium declares it so)
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 8,
+    }
+
+    def __init__(self, apples: bool = False, render_mode: str | None = None):
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise bad_value("render_mode", render_mode, "allowed: None, ansi, rgb_array")
+        self.render_mode = render_mode
+        self._transitions = _transitions(apples)
+        highest = np.array(self._transitions.levels, np.float32) - 1
+        self.observation_space = gymnasium.spaces.Box(np.zeros_like(highest), highest, dtype=np.float32)
+        self.action_space: gymnasium.spaces.Discrete = gymnasium.spaces.Discrete(self._transitions.reward.shape[1])
+        self._observation: np.ndarray | None = None
+        self._time = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        self._observation = self._transitions.first_observation
+        return self._observation.copy(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        action = self._valid(action)
+        if self._observation is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        table = self._transitions
+        index = np.ravel_multi_index(self._observation.astype(int), table.levels), action
+        self._time += 1
+        self._observation = table.next_observation[index]
+        terminated = bool(table.terminated[index])
+        truncated = self._time >= table.max_episode_steps and not terminated
+        return self._observation.copy(), float(table.reward[index]), terminated, truncated, {}
+
+    def _valid(self, action: Any) -> int:
+        try:
+            index = operator.index(action)
+        except TypeError:
+            raise bad_value("action", action, f"allowed: a whole number, 0 to {self.action_space.n - 1}") from None
+        if not 0 <= index < self.action_space.n:
+            raise bad_value("action", index, f"allowed: 0 to {self.action_space.n - 1}")
+        return index
+
+    def render(self) -> Any:
+        if self._observation is None:
+            raise gymnasium.error.ResetNeeded("call reset() before render()")
+        if self.render_mode == "ansi":
+            return maze.to_text(self._observation)
+        if self.render_mode == "rgb_array":
+            return maze.to_pixels(self._observation)
+        return None
+
+
+def register() -> None:
+    """Register both mazes with Gymnasium; called when the package is imported."""
+    for name, apples in (("KeyDoorTreasure", False), ("AppleKeyDoorTreasure", True)):
+        gymnasium.register(
+            f"self_imitation/{name}-v0",
+            entry_point="self_imitation.environments.gymnasium.key_door_treasure:KeyDoorTreasureEnv",
+            kwargs={"apples": apples},
+        )

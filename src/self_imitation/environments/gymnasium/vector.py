@@ -1,0 +1,196 @@
+"""N copies of an environment that step together."""
+
+import contextlib
+import multiprocessing
+import signal
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from self_imitation.environments.atari import FRAME_SKIP, MAX_FRAMES, SIDE, STACK
+from self_imitation.environments.gymnasium import snapshots
+from self_imitation.environments.gymnasium.make import make_env
+from self_imitation.environments.gymnasium.spaces import Spaces, describe
+from self_imitation.errors import FaultyEnvironmentError, bad_value, first_line
+from self_imitation.types import Observation
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that worker processes have to finish their step and close."""
+
+
+class StepResult(NamedTuple):
+    """Result of one step in each of N environments."""
+
+    next_observation: Observation
+    """Before any reset."""
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    observation: Observation
+    """What the policy sees next: the first observation of a new episode where one ended."""
+
+
+class VectorEnv:
+    """A Gymnasium vector environment that resets within the step that ends an episode (`SAME_STEP`).
+
+    Takes actions as the policy chose them, and returns observations as the learner takes them. Raises
+    `FaultyEnvironmentError` if an environment raises, or returns numbers that are not finite in float32.
+    """
+
+    def __init__(self, env: Any, spaces: Spaces):
+        self.env = env
+        self.spaces = spaces
+        self.num_envs: int = env.num_envs
+
+    def reset(self, seeds: Sequence[int]) -> Observation:
+        """Start an episode in every environment; `seeds` has one seed for each."""
+        ints = [int(seed) for seed in seeds]
+        with wrap_env_errors():  # Gymnasium takes a list of seeds, ale-py an array
+            raw, _ = self.env.reset(seed=ints if hasattr(self.env, "env_fns") else np.array(ints))
+        return self._convert(raw)
+
+    def step(self, action: np.ndarray) -> StepResult:
+        with wrap_env_errors():
+            raw, reward, terminated, truncated, info = self.env.step(self.spaces.action(action))
+        reward, terminated, truncated = np.array(reward, np.float64), np.array(terminated), np.array(truncated)
+        _check_rewards(reward)
+        observation = next_observation = self._convert(raw)
+        ended = terminated | truncated
+        if ended.any():
+            final = self._convert(jax.tree.map(lambda *rows: np.stack(rows), *info["final_obs"][ended]))
+            next_observation = jax.tree.map(partial(_with_rows, ended), observation, final)
+        return StepResult(next_observation, reward, terminated, truncated, observation)
+
+    @property
+    def can_snapshot(self) -> bool:
+        return isinstance(self.env, SyncVectorEnv) and all(map(snapshots.can_snapshot, self.env.envs))
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """The complete state, as arrays with a row for each environment; only if `can_snapshot`."""
+        rows = [snapshots.take(env) for env in self.env.envs]
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Continue from a snapshot; the environments have been reset at least once."""
+        for row, env in enumerate(self.env.envs):
+            snapshots.restore(env, {name: array[row] for name, array in snapshot.items()})
+
+    def close(self) -> None:
+        in_processes = isinstance(self.env, AsyncVectorEnv)
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.env.close(**({"timeout": CLOSE_TIMEOUT} if in_processes else {}))
+        if in_processes:  # Gymnasium stops half-way through closing if a worker has failed
+            for process in self.env.processes:
+                process.terminate()
+            for process in self.env.processes:
+                process.join()
+            self.env.closed = True
+
+    def _convert(self, raw: Any) -> Observation:
+        with np.errstate(over="ignore"):
+            observation = self.spaces.observation(raw)
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(observation) if leaf.dtype.kind == "f"):
+            self._raise_not_finite(raw)
+        return observation
+
+    def _raise_not_finite(self, raw: Any) -> None:
+        for part in self.spaces.parts:
+            values = np.asarray(part.select(raw))
+            with np.errstate(over="ignore"):
+                found = np.argwhere(~np.isfinite(values.astype(np.float32)))
+            if len(found):
+                value, index = values[tuple(found[0])], found[0][1:].tolist()
+                where = f" at index {index}" if index else ""
+                raise FaultyEnvironmentError(f"{part.name} has {value}{where}{_beyond_float32(value)}")
+
+
+def make_vector(gym_id: str, num_envs: int, in_processes: bool) -> VectorEnv:
+    """Copies in this process, one after another, or each in a process of its own.
+
+    Each copy is built once; with processes, Gymnasium builds one more in this process to read its spaces.
+    """
+    if in_processes:
+        vector: Any = _make_in_processes(gym_id, num_envs)
+    else:
+        makers = [partial(make_env, gym_id)] * num_envs
+        vector = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    return VectorEnv(vector, vector.get_attr("spaces")[0])
+
+
+def make_atari_vector(game_rom: str, num_envs: int, num_threads: int) -> VectorEnv:
+    """Atari games in ale-py's threads; observations are stacks of frames [N, 84, 84, 4], oldest frame first."""
+    env = make_emulators(game_rom, num_envs, num_threads, autoreset_mode=AutoresetMode.SAME_STEP)
+    return VectorEnv(env, describe_atari(env))
+
+
+def make_emulators(game_rom: str, num_envs: int, num_threads: int, **changes: Any) -> Any:
+    """The paper's preprocessing: frame skip 4, maximum of two frames, 84 x 84 grey, stacks of 4, up to 30 no-ops, FIRE
+    on reset, no sticky actions; losing a life does not end an episode.
+    """
+    from ale_py.vector_env import AtariVectorEnv
+
+    size = {"img_height": SIDE, "img_width": SIDE, "stack_num": STACK, "frameskip": FRAME_SKIP}
+    options = {**size, "max_num_frames_per_episode": MAX_FRAMES, "reward_clipping": False, **changes}
+    return AtariVectorEnv(game_rom, num_envs, num_threads=num_threads, **options)
+
+
+def describe_atari(env: Any) -> Spaces:
+    spaces = describe(env.single_observation_space, env.single_action_space, MAX_FRAMES // FRAME_SKIP, "atari")
+    return replace(spaces, spec=replace(spaces.spec, stack=STACK))
+
+
+@contextlib.contextmanager
+def wrap_env_errors() -> Iterator[None]:
+    """Raise whatever an environment raises as a `FaultyEnvironmentError`."""
+    try:
+        yield
+    except FaultyEnvironmentError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = f"raised {type(error).__name__}: {first_line(error)}"
+        raise FaultyEnvironmentError(message.rstrip(": ")) from error
+
+
+def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv[Any, Any]:
+    # Gymnasium logs the traceback of an error that is raised here too.
+    warnings.filterwarnings("ignore", message=".*ERROR: (Received the following error|Traceback|Raising the last).*")
+    makers = [partial(_make_in_worker, gym_id)] * num_envs
+    try:
+        return AsyncVectorEnv(makers, copy=False, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+    except (OSError, EOFError):
+        guard = 'if __name__ == "__main__":'
+        raise bad_value(
+            "engine", "processes", f"its processes did not start; a script must train under {guard}"
+        ) from None
+
+
+def _make_in_worker(gym_id: str) -> gymnasium.Env[Any, Any]:
+    """Workers ignore Ctrl-C, which a terminal sends to them too; the training process closes them."""
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make_env(gym_id)
+
+
+def _check_rewards(reward: np.ndarray) -> None:
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(reward.astype(np.float32))
+    if not finite.all():
+        raise FaultyEnvironmentError(f"reward is {reward[~finite][0]}{_beyond_float32(reward[~finite][0])}")
+
+
+def _beyond_float32(value: Any) -> str:
+    return ", beyond the range of float32" if np.isfinite(value) else ""
+
+
+def _with_rows(rows: np.ndarray, array: np.ndarray, values: np.ndarray) -> np.ndarray:
+    changed = np.array(array)
+    changed[rows] = values
+    return changed

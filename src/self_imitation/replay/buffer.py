@@ -1,0 +1,330 @@
+"""The replay buffer of Algorithm 1: finished episodes with their returns, sampled by how much they beat V.
+
+`EpisodeBuffer` (the paper's E) is a ring of the latest rollouts, in which episodes wait until they end. `ReplayBuffer`
+(the paper's D) is a ring of steps of finished episodes with a priority tree over it; the oldest steps are overwritten.
+An episode moves from one to the other when it ends, at a cost proportional to its length; an episode that is not kept
+never touches the replay buffer.
+
+Where an observation is a stack of the episode's latest frames, each frame is stored once, with its age, and stacks are
+rebuilt when sampled. So that the oldest step still has the frames before it, the ring of frames is longer than the
+capacity by the frames that a stack looks back; the steps there can't be sampled.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
+
+from self_imitation.arrays import scan_unrolled
+from self_imitation.replay import priority_tree
+from self_imitation.replay.priority_tree import PriorityTree
+from self_imitation.replay.returns import discounted_returns
+from self_imitation.settings import SelfImitationConfig
+from self_imitation.types import Experience, Observation
+
+MIN_PRIORITY = 1e-6
+"""Floor of a priority (authors' code): what was not worth imitating may become so."""
+
+CHUNK, FRAME_CHUNK = 64, 256
+"""Steps of an episode that are moved into the replay buffer at a time. Larger with frames: those runs train on a GPU,
+where one iteration of the loop has a fixed cost."""
+
+
+class EpisodeBuffer(eqx.Module):
+    """The latest steps of each environment, in whole rollouts, and the state of its unfinished episode."""
+
+    observation: Observation
+    """[ring, N, ...]; of a stack, the newest frame."""
+    action: Shaped[Array, "ring N ..."]
+    reward: Float[Array, "ring N"]
+    position: Int[Array, ""]
+    """Row where the next rollout is written."""
+    length: Int[Array, " N"]
+    """Steps stored of the unfinished episode."""
+    rewarded: Bool[Array, " N"]
+    """Whether the unfinished episode had a reward above 0."""
+    truncated_start: Bool[Array, " N"]
+    """Whether the first steps of the unfinished episode were overwritten."""
+    max_pending_steps: int = eqx.field(static=True)
+    """Steps stored of an unfinished episode, its latest ones."""
+
+
+class ReplayBuffer(eqx.Module):
+    """Steps of finished episodes in a ring of slots; `head` is the next to be written."""
+
+    observation: Observation
+    """[slots, ...]; of a stack, the newest frame."""
+    age: UInt8[Array, " slots"] | None
+    """Steps of its episode before this one, up to the depth of a stack. None: observations are not stacks."""
+    action: Shaped[Array, "slots ..."]
+    returns: Float[Array, " slots"]
+    tree: PriorityTree
+    head: Int[Array, ""]
+    size: Int[Array, ""]
+    largest_priority: Float[Array, ""]
+    pending: EpisodeBuffer
+    stack: int = eqx.field(static=True)
+
+    @property
+    def capacity(self) -> int:
+        return self.returns.shape[0] - (self.stack - 1)
+
+
+class Batch(eqx.Module):
+    """Steps sampled from the replay buffer."""
+
+    slot: Int[Array, " batch"]
+    observation: Observation
+    action: Shaped[Array, "batch ..."]
+    returns: Float[Array, " batch"]
+    weight: Float[Array, " batch"]
+    """Importance weight (p / p_min)^-importance_exponent; 0 marks an empty entry."""
+
+
+def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, stack: int = 1) -> ReplayBuffer:
+    """An empty buffer for experience of the shapes and dtypes of `like` (arrays or `jax.ShapeDtypeStruct`s).
+
+    `max_pending_steps`: how many of its latest steps an unfinished episode keeps, unless `config.max_pending_steps`
+    says otherwise. `stack`: frames per observation, along its last axis, the newest last.
+    """
+    steps, num_envs = like.reward.shape
+    max_pending_steps = min(config.max_pending_steps or max_pending_steps, config.buffer_size)
+    ring = steps * (-(-max_pending_steps // steps) + 1)  # one more rollout, which arrives while others still wait
+    slots = config.buffer_size + stack - 1
+    frame = jax.eval_shape(lambda observation: _newest_frame(observation, stack), like.observation)
+
+    def zeros(outer: tuple[int, ...], tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.zeros((*outer, *leaf.shape[2:]), leaf.dtype), tree)
+
+    return ReplayBuffer(
+        observation=zeros((slots,), frame),
+        age=None if stack == 1 else jnp.zeros(slots, jnp.uint8),
+        action=zeros((slots,), like.action),
+        returns=jnp.zeros(slots),
+        tree=priority_tree.create(slots),
+        head=jnp.int32(0),
+        size=jnp.int32(0),
+        largest_priority=jnp.float32(1.0),
+        pending=EpisodeBuffer(
+            observation=zeros((ring, num_envs), frame),
+            action=zeros((ring, num_envs), like.action),
+            reward=zeros((ring, num_envs), like.reward),
+            position=jnp.int32(0),
+            length=jnp.zeros(num_envs, jnp.int32),
+            rewarded=jnp.zeros(num_envs, bool),
+            truncated_start=jnp.zeros(num_envs, bool),
+            max_pending_steps=max_pending_steps,
+        ),
+        stack=stack,
+    )
+
+
+def insert(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> ReplayBuffer:
+    """Insert a rollout; episodes that ended in it move to the replay buffer with their returns, in order of ending."""
+    pending, finished = _append(buffer, rollout, config)
+    return _store(eqx.tree_at(lambda b: b.pending, buffer, pending), finished, config)
+
+
+def sample(buffer: ReplayBuffer, key: PRNGKeyArray, config: SelfImitationConfig) -> Batch:
+    """`config.batch_size` steps, each sampled by priority, with replacement."""
+    return sample_at(buffer, jax.random.uniform(key, (buffer.tree.levels, config.batch_size)), config)
+
+
+def sample_at(buffer: ReplayBuffer, uniform: Float[Array, "levels batch"], config: SelfImitationConfig) -> Batch:
+    """The steps that these random numbers select.
+
+    With fewer steps stored than asked for, the remaining entries are empty; with `learning_starts` or fewer, all are.
+    """
+    slot, weight = priority_tree.sample(buffer.tree, uniform)
+    written = jnp.where(buffer.size < buffer.capacity, buffer.size, buffer.returns.shape[0])
+    slot = jnp.clip(slot, 0, jnp.maximum(written - 1, 0))
+    # Steps of episodes that lost their first frames can't be sampled; if there are no others, the batch is empty.
+    ready = (buffer.size > config.learning_starts) & (buffer.tree.minimum < jnp.inf)
+    filled = (jnp.arange(uniform.shape[1]) < buffer.size) & ready
+    importance_weight = (weight / buffer.tree.minimum) ** -config.importance_exponent
+    return Batch(
+        slot=slot,
+        observation=_observation_at(buffer, slot),
+        action=buffer.action[slot],
+        returns=buffer.returns[slot],
+        weight=jnp.where(filled, importance_weight, 0.0),
+    )
+
+
+def update_priorities(
+    buffer: ReplayBuffer, batch: Batch, advantage: Float[Array, " batch"], config: SelfImitationConfig
+) -> ReplayBuffer:
+    """Set the priorities of sampled steps to their present (R - V)+, not below the floor."""
+    filled = batch.weight > 0
+    priority = jnp.maximum(advantage, MIN_PRIORITY)
+    tree = priority_tree.update(buffer.tree, batch.slot, priority**config.priority_exponent, filled)
+    largest = jnp.maximum(buffer.largest_priority, jnp.max(jnp.where(filled, priority, 0.0)))
+    return eqx.tree_at(lambda b: (b.tree, b.largest_priority), buffer, (tree, largest))
+
+
+def drop_pending(buffer: ReplayBuffer) -> ReplayBuffer:
+    """Forget all unfinished episodes. Also accepts NumPy arrays with leading axes."""
+    nothing = jax.tree.map(lambda leaf: leaf * 0, buffer.pending)
+    return eqx.tree_at(lambda b: b.pending, buffer, nothing)
+
+
+def _observation_at(buffer: ReplayBuffer, slot: Int[Array, " batch"]) -> Observation:
+    """What the policy saw there; a stack is rebuilt from this frame and the ones before it in its episode."""
+    if buffer.age is None:
+        return jax.tree.map(lambda leaf: leaf[slot], buffer.observation)
+    back = jnp.arange(buffer.stack)[::-1]
+    frames = buffer.observation[(slot[:, None] - back) % buffer.returns.shape[0]]
+    exists = back <= buffer.age[slot][:, None]
+    frames = jnp.where(exists.reshape(*exists.shape, *(1,) * (frames.ndim - 2)), frames, 0)
+    side_by_side = jnp.moveaxis(frames, 1, -2)
+    return side_by_side.reshape(*side_by_side.shape[:-2], -1)
+
+
+def _newest_frame(observation: Observation, stack: int) -> Observation:
+    return observation if stack == 1 else observation[..., -(observation.shape[-1] // stack) :]
+
+
+class _Finished(eqx.Module):
+    """The episodes that ended in a rollout and are kept: one entry for every step at which one could end."""
+
+    length: Int[Array, " entries"]
+    """Steps to move; 0 where no episode ended, or where it is not kept."""
+    truncated_start: Bool[Array, " entries"]
+    last_row: Int[Array, " entries"]
+    """Row of the episode buffer that holds the episode's last step."""
+    environment: Int[Array, " entries"]
+
+
+class _Pending(eqx.Module):
+    """State of each environment's unfinished episode, step by step."""
+
+    length: Int[Array, " N"]
+    rewarded: Bool[Array, " N"]
+    truncated_start: Bool[Array, " N"]
+
+
+def _append(
+    buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig
+) -> tuple[EpisodeBuffer, _Finished]:
+    pending = buffer.pending
+    steps, num_envs = rollout.reward.shape
+    ring = pending.reward.shape[0]
+
+    def follow(before: _Pending, step: tuple) -> tuple[_Pending, _Pending]:
+        reward, ended, valid = step
+        # A reset step comes between two episodes, so an episode's rows stay contiguous without it.
+        added = 1 if valid is None else valid
+        now = _Pending(
+            jnp.minimum(before.length + added, pending.max_pending_steps),
+            before.rewarded | ((reward > 0) & (added > 0)),
+            before.truncated_start | (before.length == pending.max_pending_steps),
+        )
+        return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), now), now
+
+    start = _Pending(pending.length, pending.rewarded, pending.truncated_start)
+    after, at_step = scan_unrolled(follow, start, (rollout.reward, rollout.ended, rollout.valid))
+    kept = rollout.ended & at_step.rewarded if config.keep == "positive" else rollout.ended
+    finished = _Finished(
+        length=jnp.where(kept, at_step.length, 0).reshape(-1),
+        truncated_start=at_step.truncated_start.reshape(-1),
+        last_row=jnp.repeat(pending.position + jnp.arange(steps), num_envs),
+        environment=jnp.tile(jnp.arange(num_envs), steps),
+    )
+
+    def write(ring: Array, block: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(ring, block, pending.position, axis=0)
+
+    appended = EpisodeBuffer(
+        observation=jax.tree.map(write, pending.observation, _newest_frame(rollout.observation, buffer.stack)),
+        action=write(pending.action, rollout.action),
+        reward=write(pending.reward, rollout.reward),
+        position=(pending.position + steps) % ring,
+        length=after.length,
+        rewarded=after.rewarded,
+        truncated_start=after.truncated_start,
+        max_pending_steps=pending.max_pending_steps,
+    )
+    return appended, finished
+
+
+class _Move(eqx.Module):
+    buffer: ReplayBuffer
+    following: Float[Array, ""]
+    """Return of the step after the present chunk, 0 at the end of an episode."""
+
+
+def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfig) -> ReplayBuffer:
+    """Move finished episodes into the replay buffer, chunk by chunk, each from its last step to its first."""
+    slots = buffer.returns.shape[0]
+    ring = buffer.pending.reward.shape[0]
+    chunk = CHUNK if buffer.stack == 1 else FRAME_CHUNK
+    chunks = -(-finished.length // chunk)
+    chunks_done = jnp.cumsum(chunks)
+    steps_done = jnp.cumsum(finished.length)
+
+    def move(number: Int[Array, ""], carry: _Move) -> _Move:
+        buffer, pending = carry.buffer, carry.buffer.pending
+        entry = jnp.searchsorted(chunks_done, number, side="right")
+        within = number - (chunks_done[entry] - chunks[entry])
+        length = finished.length[entry]
+        from_end = within * chunk + jnp.arange(chunk)
+        # Seeds in one loop take as many iterations as the busiest of them: those of the others change nothing.
+        exists = (from_end < length) & (number < chunks_done[-1])
+
+        row = (finished.last_row[entry] - from_end) % ring
+        environment = finished.environment[entry]
+        reward = jnp.where(exists, pending.reward[row, environment], 0.0)
+        following = jnp.where(within == 0, 0.0, carry.following)
+        returns = discounted_returns(reward, following, config.gamma)
+
+        slot = (buffer.head + steps_done[entry] - 1 - from_end) % slots
+        target = jnp.where(exists, slot, slots)  # out of range: dropped
+        age = jnp.minimum(length - 1 - from_end, buffer.stack - 1)
+        complete = ~finished.truncated_start[entry] | (age == buffer.stack - 1)  # else frames before it are missing
+        weight = jnp.where(complete, buffer.largest_priority**config.priority_exponent, 0.0)
+
+        def write(slots: Array, ring: Array) -> Array:
+            return slots.at[target].set(ring[row, environment], mode="drop")
+
+        buffer = eqx.tree_at(
+            lambda b: (b.observation, b.age, b.action, b.returns, b.tree),
+            buffer,
+            (
+                jax.tree.map(write, buffer.observation, pending.observation),
+                None if buffer.age is None else buffer.age.at[target].set(age.astype(jnp.uint8), mode="drop"),
+                write(buffer.action, pending.action),
+                buffer.returns.at[target].set(returns, mode="drop"),
+                priority_tree.update(buffer.tree, slot, weight, exists),
+            ),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        return _Move(buffer, returns[-1])
+
+    iterations = _max_over_seeds(chunks_done[-1])
+    buffer = jax.lax.fori_loop(0, iterations, move, _Move(buffer, jnp.float32(0.0))).buffer
+    head = (buffer.head + steps_done[-1]) % slots
+    size = jnp.minimum(buffer.size + steps_done[-1], buffer.capacity)
+    buffer = eqx.tree_at(lambda b: (b.head, b.size), buffer, (head, size))
+    return buffer if buffer.stack == 1 else _exclude_oldest(buffer)
+
+
+def _exclude_oldest(buffer: ReplayBuffer) -> ReplayBuffer:
+    """Frames that only serve the stacks after them can't be sampled."""
+    spare = (buffer.head + jnp.arange(buffer.stack - 1)) % buffer.returns.shape[0]
+    tree = priority_tree.update(buffer.tree, spare, jnp.zeros(len(spare)), jnp.ones(len(spare), bool))
+    return eqx.tree_at(lambda b: b.tree, buffer, tree)
+
+
+@jax.custom_batching.custom_vmap
+def _max_over_seeds(count: Int[Array, ""]) -> Int[Array, ""]:
+    """The count itself; under `vmap` the largest of the batch.
+
+    A loop whose length differs over the batch would, at every iteration, copy the whole buffer to restore the members
+    that are done. With one length for all, nothing is copied.
+    """
+    return count
+
+
+@_max_over_seeds.def_vmap
+def _(axis_size: int, in_batched: list[bool], count: Int[Array, " seeds"]) -> tuple[Int[Array, ""], bool]:
+    return _max_over_seeds(jnp.max(count)), False

@@ -1,0 +1,112 @@
+"""Rollouts inside the compiled program, for pure-JAX environments and for engines with an XLA interface.
+
+The environments of all seeds of a group are one batch [K, N]; acting is `vmap`ped over the seeds.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from self_imitation.algorithm import iteration
+from self_imitation.algorithm.components import Agent
+from self_imitation.algorithm.iteration import Policy
+from self_imitation.environments.batched import BatchedEnvironment
+from self_imitation.rollout.episodes import EpisodeTracker, track
+from self_imitation.types import Observation, Rollout
+
+S = TypeVar("S")
+
+
+class Collection(eqx.Module):
+    """Where the environments of a group of seeds stand."""
+
+    environment: Any
+    """The state of the `BatchedEnvironment`."""
+    observation: Observation
+    """What the policy sees next, [K, N, ...]."""
+    episodes: EpisodeTracker
+
+
+def begin(environment: BatchedEnvironment, key: Key[Array, " K"], num_envs: int) -> Collection:
+    state, observation = environment.reset(key)
+    return Collection(state, observation, EpisodeTracker.create((len(key), num_envs)))
+
+
+class Collector:
+    """Collects rollouts [T, K, N] in a group's environments."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        environment: BatchedEnvironment,
+        delay: int = 1,
+        sign: bool = False,
+        act: Callable = iteration.act,
+    ):
+        """`delay`, `sign`: see `track`. `act`: how one seed acts."""
+        self.environment, self.delay, self.sign = environment, delay, sign
+        self._act = jax.vmap(partial(act, agent))
+
+    def collect(
+        self, policies: Policy, collection: Collection, key: Key[Array, " K"], steps: int
+    ) -> tuple[Collection, Rollout]:
+        """Act for some steps in every environment."""
+
+        def step(collection: Collection, keys: Key[Array, "2 K"]) -> tuple[Collection, dict[str, Any]]:
+            request, columns = self._send(policies, collection, keys[0])
+            return self._recv(collection, request, columns, keys[1])
+
+        collection, columns = jax.lax.scan(step, collection, self._step_keys(key, steps))
+        return collection, Rollout(**columns, last_observation=collection.observation)
+
+    def collect_while(
+        self, policies: Policy, collection: Collection, key: Key[Array, " K"], work: Sequence[Callable[[S], S]], state: S
+    ) -> tuple[Collection, Rollout, S]:
+        """The same, one step for each function in `work`, which is computed while the engine's threads make the step.
+
+        On a GPU the order of operations in the program decides what overlaps: send, then the kernels of `work`, then
+        recv, which makes the host wait. The barriers keep that order.
+        """
+        rows = []
+        for function, keys in zip(work, self._step_keys(key, len(work)), strict=True):
+            request, columns = self._send(policies, collection, keys[0])
+            request, state = jax.lax.optimization_barrier((request, state))
+            request, state = jax.lax.optimization_barrier((request, function(state)))
+            collection, row = self._recv(collection, request, columns, keys[1])
+            rows.append(row)
+        columns = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+        return collection, Rollout(**columns, last_observation=collection.observation), state
+
+    def _step_keys(self, key: Key[Array, " K"], steps: int) -> Key[Array, "T 2 K"]:
+        """Keys to act and to reset with, of each step."""
+        return jax.vmap(lambda k: jax.random.split(k, (steps, 2)), out_axes=2)(key)
+
+    def _send(self, policies: Policy, collection: Collection, key: Key[Array, " K"]) -> tuple[Any, dict[str, Any]]:
+        action, extras = self._act(policies, collection.observation, key)
+        columns = {"observation": collection.observation, "action": action, "extras": extras}
+        return self.environment.send(collection.environment, action), columns
+
+    def _recv(
+        self, collection: Collection, request: Any, columns: dict[str, Any], key: Key[Array, " K"]
+    ) -> tuple[Collection, dict[str, Any]]:
+        environment, result = self.environment.recv(request, key)
+        ended = result.terminated | result.truncated
+        episodes, tracked = track(
+            collection.episodes, result.reward, ended, result.valid, self.delay, self.sign
+        )
+        row = {
+            **columns,
+            "reward": tracked.reward,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+            "valid": result.valid,
+            "next_observation": result.next_observation,
+            "episode_return": tracked.episode_return,
+            "episode_length": tracked.episode_length,
+        }
+        return Collection(environment, result.observation, episodes), row

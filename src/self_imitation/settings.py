@@ -1,0 +1,171 @@
+"""Declaring settings: a default, what is allowed, and where the value comes from."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from self_imitation.errors import bad_value
+
+T = TypeVar("T")
+Rule = tuple[Callable[[Any], bool], str]
+"""A test of a value, and what it allows in words."""
+
+
+def setting(default: T, allowed: Rule) -> T:
+    """A dataclass field with a default and a rule."""
+    return dataclasses.field(default=default, metadata={"allowed": allowed})  # type: ignore[return-value]
+
+
+def whole(least: int, most: int = 2**62) -> Rule:
+    return (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and least <= v <= most,
+        f"an integer >= {least}" + ("" if most == 2**62 else f" and <= {most}"),
+    )
+
+
+def real(low: float, high: float = math.inf, *, above: bool = False) -> Rule:
+    text = f"a finite number {'>' if above else '>='} {low:g}" + ("" if high == math.inf else f" and <= {high:g}")
+
+    def allowed(v: Any) -> bool:
+        number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        return number and (low < v if above else low <= v) and v <= high
+
+    return allowed, text
+
+
+def one_of(*choices: object) -> Rule:
+    return lambda v: any(v is c or (v == c and type(v) is type(c)) for c in choices), f"one of {', '.join(map(str, choices))}"
+
+
+def or_none(rule: Rule) -> Rule:
+    return lambda v: v is None or rule[0](v), f"{rule[1]}, or None"
+
+
+BOOLEAN = one_of(True, False)
+
+
+def check(config: Any, prefix: str = "") -> None:
+    """Raise a `UsageError` for the first field of a dataclass whose value its rule does not allow."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            check(value, f"{prefix}{field.name}.")
+        elif "allowed" in field.metadata:
+            allowed, text = field.metadata["allowed"]
+            if not allowed(value):
+                raise bad_value(prefix + field.name, value, f"allowed: {text}")
+
+
+def flatten(config: Any) -> dict[str, object]:
+    """The settings of a dataclass by dotted names, in the order of their declaration."""
+    flat: dict[str, object] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            flat.update({f"{field.name}.{name}": inner for name, inner in flatten(value).items()})
+        elif isinstance(value, Mapping):
+            for part, settings in value.items():
+                flat.update({f"{part}.{name}": inner for name, inner in flatten(settings).items()})
+        else:
+            flat[field.name] = value
+    return flat
+
+
+def _layers(v: Any) -> bool:
+    return isinstance(v, tuple) and len(v) > 0 and all(whole(1, 16_384)[0](units) for units in v)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The actor-critic's network."""
+
+    kind: str = "default"
+    """default: MLP for vectors, the Nature CNN for images; or the name of a network that you registered."""
+    hidden: tuple[int, ...] | None = setting(None, or_none((_layers, "one or more integers from 1 to 16384")))
+    """Units of each hidden layer, after the convolutions for images. None: 64 64 (authors' code), or 512 for images
+    (paper)."""
+    shared: bool | None = setting(None, or_none(BOOLEAN))
+    """Share hidden layers between policy and value. None: shared for images, separate otherwise (authors' code)."""
+
+    def resolved(self, images: bool) -> "NetworkConfig":
+        """Replace None by the default for this kind of observation."""
+        hidden = self.hidden if self.hidden is not None else (512,) if images else (64, 64)
+        return dataclasses.replace(self, hidden=hidden, shared=images if self.shared is None else self.shared)
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """One optimiser, shared by the on-policy and the self-imitation updates (authors' code)."""
+
+    kind: Literal["rmsprop", "adam"] = setting("rmsprop", one_of("rmsprop", "adam"))
+    """RMSProp for A2C, Adam for PPO (authors' code)."""
+    learning_rate: float = setting(7e-4, real(0, above=True))
+    """Initial learning rate (paper: 7e-4 for A2C+SIL; tuned for PPO+SIL)."""
+    schedule: Literal["constant", "linear"] = setting("constant", one_of("constant", "linear"))
+    """Keep the learning rate constant, or decay it linearly to 0 (OpenAI baselines, for MuJoCo)."""
+    decay: float = setting(0.99, real(0, 1))
+    """RMSProp: decay of the running mean of squared gradients (authors' code)."""
+    epsilon: float = setting(1e-5, real(0, above=True))
+    """RMSProp: added to the mean square inside the root; Adam: added to the root (authors' code)."""
+    max_grad_norm: float = setting(0.5, real(0, above=True))
+    """Clip gradients to this global norm (authors' code)."""
+
+
+@dataclass(frozen=True)
+class NormaliseConfig:
+    """Running normalisation of network inputs; rollouts and replay buffer stay raw."""
+
+    observations: bool = setting(False, BOOLEAN)
+    """Normalise observations to mean 0 and variance 1 (authors' code, for PPO)."""
+    rewards: bool = setting(False, BOOLEAN)
+    """Divide rewards by the standard deviation of their discounted sum (authors' code, for PPO)."""
+    clip: float = setting(10.0, real(0, above=True))
+    """Clip both to ± this value (authors' code)."""
+
+
+@dataclass(frozen=True)
+class SelfImitationConfig:
+    """Self-imitation (Eq. 1-3, Algorithm 1) and its replay buffer."""
+
+    updates: int = setting(4, whole(1, 65_536))
+    """M in Algorithm 1: self-imitation updates per iteration (paper, hyperparameter tables)."""
+    batch_size: int = setting(512, whole(1, 2**20))
+    """Steps sampled per update (paper, hyperparameter tables); fewer while the buffer holds less."""
+    loss_coef: float = setting(1.0, real(0))
+    """Coefficient of the whole loss (paper, hyperparameter tables)."""
+    gamma: float = setting(0.99, real(0, 1))
+    """Discount of the stored returns (authors' code, also where A2C uses another)."""
+    max_advantage: float | None = setting(None, or_none(real(0, above=True)))
+    """Clip the advantage (R - V)+ to this value. None: no clipping (paper); 1: authors' code."""
+    vf_coef: float = setting(0.01, real(0))
+    """beta^sil in Eq. 1 (paper: 0.01; authors' code has an extra 1/2, so 0.005)."""
+    ent_coef: float = setting(0.0, real(0))
+    """Entropy bonus on the imitated samples (paper: none; authors' code: 0.01)."""
+    average: Literal["batch", "imitated"] = setting("batch", one_of("batch", "imitated"))
+    """Divide the summed loss by the batch size (paper) or by the number of samples with R > V (authors' code)."""
+    min_imitated: int = setting(64, whole(1))
+    """Lower bound of the divisor with `average imitated` (authors' code)."""
+    max_neg_log_prob: float | None = setting(None, or_none(real(0, above=True)))
+    """Cap on the reported -log pi; the gradient is unaffected (authors' code: 5)."""
+    keep: Literal["all", "positive"] = setting("all", one_of("all", "positive"))
+    """Store all finished episodes (paper) or only those with at least one reward > 0 (authors' code)."""
+    buffer_size: int = setting(100_000, whole(1, 10**8))
+    """Capacity of the replay buffer in steps of finished episodes; the oldest are overwritten (paper, tables)."""
+    max_pending_steps: int | None = setting(None, or_none(whole(1, 10**8)))
+    """Keep at most this many of the latest steps of an unfinished episode. None: the time limit; without one, or with
+    image observations, the buffer size divided by the number of environments."""
+    learning_starts: int = setting(100, whole(0))
+    """No updates until the buffer holds more than this many steps (authors' code)."""
+    priority_exponent: float = setting(0.6, real(0, 4))  # above 4, the smallest priority underflows in float32
+    """Sample in proportion to max((R - V)+, 1e-6) to this power (paper, hyperparameter tables)."""
+    importance_exponent: float = setting(0.4, real(0, 1))
+    """Exponent of the importance weights (p / p_min)^-x (paper: 0.1 on hard exploration games, else 0.4)."""
+
+    def check_consistency(self) -> None:
+        for name in ("batch_size", "learning_starts"):
+            value = getattr(self, name)
+            if value > self.buffer_size - (name == "learning_starts"):
+                limit = "at most" if name == "batch_size" else "less than"
+                raise bad_value(f"sil.{name}", value, f"allowed: {limit} sil.buffer_size = {self.buffer_size}")

@@ -1,0 +1,210 @@
+"""Checkpoints: everything that a run needs to resume exactly, as safetensors, which run no code when loaded.
+
+checkpoints/STEP/policy.safetensors   what acting needs, all seeds
+checkpoints/STEP/state.safetensors    all the rest: optimiser, replay buffer, components, keys, environments
+checkpoints/STEP/meta.json            counters, and a checksum of each file and of this one
+"""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from jaxtyping import PyTree
+
+from self_imitation.config import TrainConfig
+from self_imitation.errors import UsageError
+from self_imitation.storage import files
+from self_imitation.storage import frame_compression
+from self_imitation.storage.config_file import VERSION
+from self_imitation.storage.trees import from_arrays, to_arrays
+from self_imitation.types import Spec
+
+T = TypeVar("T")
+
+POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"
+POLICY_PREFIXES = ("agents.train.params.", "agents.normaliser.")
+"""Of the arrays that acting needs."""
+COLLECTION = "collection."
+"""Prefix of the arrays that say where environments stand; not all environments can be saved."""
+PACKED = "packed"
+COMPRESSION = 10
+"""Lower bound of the compression of frames; measured on games: 18 to 120."""
+
+
+class DamagedError(Exception):
+    """This checkpoint can't be used; the message says which file and why."""
+
+
+def expected_bytes(config: TrainConfig, spec: Spec) -> int:
+    """Approximate size: the replay buffer (observation, action, return, tree), at least two rollouts of unfinished
+    episodes, and the network with its optimiser.
+    """
+    observation = spec.observation_bytes
+    if spec.stack > 1:
+        observation //= spec.stack * COMPRESSION
+    step = observation + 4 * math.prod(spec.action_shape) + 10
+    kept = min(config.sil.buffer_size, config.steps)
+    steps = kept + 2 * config.steps_per_iteration if config.parts.self_imitation else 0
+    return config.seeds * (steps * step + (14_000_000 if spec.observation_kind == "image" else 400_000))
+
+
+def save(
+    directory: Path,
+    step: int,
+    state: PyTree,
+    counters: dict[str, Any],
+    kept: int,
+    settings: str,
+) -> Path:
+    """Write checkpoints/STEP under a temporary name, then rename it; delete all but the latest `kept`."""
+    target = directory / str(step)
+    partial = directory / f"{files.PARTIAL}{step}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        arrays = to_arrays(state)
+        policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
+        rest = {name: array for name, array in arrays.items() if name not in policy}
+        for name, content in ((POLICY, policy), (STATE, rest)):
+            files.write_through(partial / name, _to_bytes(content))
+        checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
+        meta = {
+            "version": VERSION,
+            "step": step,
+            "settings": settings,
+            "counters": counters,
+            "checksums": checksums,
+        }
+        files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
+        files.sync_directory(partial)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(partial, target)
+        files.sync_directory(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    for old in steps(directory)[:-kept]:
+        shutil.rmtree(directory / str(old))
+    return target
+
+
+def kept(directory: Path) -> str:
+    """What is left after a failure, in words."""
+    saved = steps(directory)
+    return f"the checkpoint at step {saved[-1]} is kept" if saved else "there was no checkpoint yet"
+
+
+def steps(directory: Path) -> list[int]:
+    """The steps at which there are checkpoints, oldest first."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdigit())
+
+
+def load_latest(
+    directory: Path, settings: str, load: Callable[[Path, dict[str, Any]], T], warn: Callable[[str], None]
+) -> T | None:
+    """Apply `load` to the latest intact checkpoint; None if there are no checkpoints.
+
+    Damaged checkpoints are reported and skipped; one of a run with other `settings` is refused. A checkpoint that
+    vanishes while being read was deleted by a process that trains the run: then look again.
+    """
+    looking = True
+    while looking:
+        looking = False
+        saved = steps(directory)
+        for step in reversed(saved):
+            path = directory / str(step)
+            try:
+                return load(path, _read_meta(path, settings))
+            except DamagedError as error:
+                if not path.exists():
+                    looking = True
+                    break
+                then = "" if step == saved[0] else "; trying the one before"
+                warn(f"checkpoint {path} is damaged ({error}){then}")
+    if steps(directory):
+        raise UsageError(f"run: {str(directory.parent)!r} has no intact checkpoint")
+    return None
+
+
+def load_state(path: Path, meta: dict[str, Any], like: PyTree) -> tuple[PyTree, dict[str, np.ndarray]]:
+    """The state in the structure of `like`, and the arrays that say where environments stand, by name."""
+    arrays = {**_read(path, POLICY, meta), **_read(path, STATE, meta)}
+    collection = {name: array for name, array in arrays.items() if name.startswith(COLLECTION)}
+    state = from_arrays({name: array for name, array in arrays.items() if name not in collection}, like, str(path))
+    return state, {name.removeprefix(COLLECTION): array for name, array in collection.items()}
+
+
+def load_policy(path: Path, meta: dict[str, Any], like: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+    """Parameters and normaliser of all seeds; the replay buffer is not read."""
+    arrays, found = _read(path, POLICY, meta), []
+    for prefix, part in zip(POLICY_PREFIXES, like, strict=True):
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        found.append(from_arrays(own, part, str(path)))
+    return found[0], found[1]
+
+
+def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
+    file = path / name
+    try:
+        if _checksum(file) != meta["checksums"].get(name):
+            raise DamagedError(f"{name}: checksum differs")
+        return _from_file(file)
+    except OSError as error:
+        raise DamagedError(f"{name}: {error.strerror}") from None
+    except safetensors.SafetensorError as error:
+        raise DamagedError(f"{name}: {error}") from None
+
+
+def _to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """With frames compressed; the file's metadata lists those arrays and their shapes."""
+    packed = {name: array.shape for name, array in arrays.items() if frame_compression.worthwhile(array)}
+    content = {name: frame_compression.pack(array) if name in packed else array for name, array in arrays.items()}
+    return safetensors.numpy.save(content, {PACKED: json.dumps(packed)})
+
+
+def _from_file(file: Path) -> dict[str, np.ndarray]:
+    with safetensors.safe_open(file, "numpy") as opened:
+        packed = json.loads((opened.metadata() or {}).get(PACKED, "{}"))
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dictionary)
+    return {
+        name: frame_compression.unpack(array, tuple(packed[name])) if name in packed else array for name, array in arrays.items()
+    }
+
+
+def _read_meta(path: Path, settings: str) -> dict[str, Any]:
+    try:
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
+        checksum = meta.pop("checksum")
+    except OSError as error:
+        raise DamagedError(f"{META}: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise DamagedError(f"{META}: not the metadata of a checkpoint") from None
+    if checksum != _checksum_of(meta):
+        raise DamagedError(f"{META}: checksum differs")
+    if meta["version"] != VERSION:
+        raise UsageError(f"checkpoint: {str(path)!r} has version {meta['version']}; this release reads {VERSION}")
+    if meta["step"] != int(path.name):
+        raise DamagedError(f"{META}: it belongs to step {meta['step']}")
+    if meta["settings"] != settings:
+        raise UsageError(f"checkpoint: {str(path)!r} belongs to another run; its settings differ from config.json")
+    return meta
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum_of(meta: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,48 @@
+"""config.json: a run's settings on disk."""
+
+import dataclasses
+import hashlib
+import json
+
+from self_imitation.config import MAY_CHANGE, TrainConfig, override, resolve, validate
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.settings import flatten
+
+VERSION = 3
+"""Of config.json and checkpoints; runs of other versions are refused."""
+
+
+def to_json(config: TrainConfig) -> dict[str, object]:
+    content = dataclasses.asdict(config)
+    components = content.pop("components")
+    return {"version": VERSION, **content, **components}
+
+
+def from_json(data: object, source: str) -> TrainConfig:
+    """The config that `to_json` wrote; `source` names the file in an error."""
+    if not isinstance(data, dict) or "version" not in data:
+        raise UsageError(f"{source} is not the config of a run")
+    if data["version"] != VERSION:
+        raise bad_value(f"{source}: version", data["version"], f"this release reads version {VERSION}")
+    try:
+        config = resolve(str(data.get("env")), data.get("preset"), {"agent": data.get("agent")})  # type: ignore[arg-type]
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
+    settings = {name: value for name, value in data.items() if name != "version"}
+    dotted: dict[str, object] = {}
+    for name, value in settings.items():
+        dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
+    known = set(flatten(config))
+    for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
+        if names:
+            raise UsageError(f"{source}: settings {what}: {', '.join(sorted(names))}")
+    try:
+        return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
+
+
+def fingerprint(config: TrainConfig) -> str:
+    """Of all settings that determine a run's results; its checkpoints carry it."""
+    settings = {name: value for name, value in flatten(config).items() if name not in MAY_CHANGE}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,95 @@
+"""Writing to disk so that a crash leaves either the old file or the new one."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from self_imitation.errors import UsageError
+
+PARTIAL = ".partial-"
+"""Prefix of files being written; only a crash leaves them behind, and they are deleted later."""
+
+
+def write_atomically(path: Path, content: str) -> None:
+    partial = path.with_name(PARTIAL + path.name)
+    write_through(partial, content.encode())
+    os.replace(partial, path)
+    sync_directory(path.parent)
+
+
+def write_json(path: Path, data: object) -> None:
+    write_atomically(path, json.dumps(data, indent=2) + "\n")
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write and flush to disk."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    if sys.platform == "win32":
+        return  # directories can't be opened there
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def clear_partial(directory: Path) -> None:
+    for path in directory.glob(f"{PARTIAL}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def explain(error: OSError, path: Path, field: str = "out") -> UsageError:
+    """A failed write as a `UsageError`."""
+    reasons = {
+        errno.ENOSPC: "no space left on the disk",
+        errno.EDQUOT: "the disk quota is used up",
+        errno.EROFS: "the file system is read-only",
+        errno.EACCES: "no permission to write there",
+        errno.EPERM: "no permission to write there",
+        errno.ENOTDIR: "a part of the path is a file, not a directory",
+        errno.ENOENT: "there is no such directory",
+        errno.EEXIST: "a file of that name is in the way",
+        errno.ENAMETOOLONG: "the name is too long",
+    }
+    reason = reasons.get(error.errno or 0, error.strerror or str(error))
+    return UsageError(f"{field}: {str(path)!r} can't be written: {reason}")
+
+
+def require_writable(path: Path, field: str, make_parents: bool = False) -> None:
+    """Raise now rather than after the work whose result goes there."""
+    try:
+        if make_parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        probe = path.with_name(PARTIAL + path.name)
+        write_through(probe, b"")
+        probe.unlink()
+    except OSError as error:
+        raise explain(error, path, field) from None
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Only one process trains a run at a time. The lock is released when its process ends, however that happens."""
+    with open(directory / ".lock", "w") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"{str(directory)!r} is being trained by another process") from None
+        yield

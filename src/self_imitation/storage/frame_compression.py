@@ -1,0 +1,59 @@
+"""Compression of frames in checkpoints: XOR of neighbouring frames, then LZMA.
+
+Neighbouring frames of a game are nearly the same: 100,000 frames of Freeway or Montezuma's Revenge take 6 MB instead of
+700 (39 and 13 MB with zlib, whose window is smaller).
+"""
+
+import lzma
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+BLOCK = 4096
+"""Frames compressed together; blocks are compressed in parallel."""
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 22}]
+SMALLEST = 1 << 20
+"""Arrays with fewer bytes are stored as they are."""
+
+
+def worthwhile(array: np.ndarray) -> bool:
+    """Whether an array holds many images, [seeds, time, ..., height, width, channels]."""
+    return array.dtype == np.uint8 and array.ndim >= 5 and array.nbytes >= SMALLEST
+
+
+def pack(array: np.ndarray) -> np.ndarray:
+    """Bytes: the number of blocks, the length of each, and the blocks."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        packed = list(threads.map(_pack_block, _blocks(array)))
+    lengths = np.array([len(packed), *map(len, packed)], np.uint64)
+    return np.frombuffer(lengths.tobytes() + b"".join(packed), np.uint8)
+
+
+def unpack(packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.empty(shape, np.uint8)
+    count = int(packed[:8].view(np.uint64)[0])
+    ends = 8 * (count + 1) + np.cumsum(packed[8 : 8 * (count + 1)].view(np.uint64)).astype(int)
+    starts = [8 * (count + 1), *ends[:-1]]
+    pieces = [packed[start:end] for start, end in zip(starts, ends, strict=True)]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(_unpack_block, pieces, _blocks(array)))
+    return array
+
+
+def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    for seed in array:
+        for start in range(0, len(seed), BLOCK):
+            yield seed[start : start + BLOCK]
+
+
+def _pack_block(block: np.ndarray) -> bytes:
+    changes = block.copy()
+    np.bitwise_xor(block[1:], block[:-1], out=changes[1:])
+    return lzma.compress(changes.data, lzma.FORMAT_RAW, filters=FILTERS)
+
+
+def _unpack_block(piece: np.ndarray, block: np.ndarray) -> None:
+    changes = lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS)
+    np.bitwise_xor.accumulate(np.frombuffer(changes, np.uint8).reshape(block.shape), axis=0, out=block)

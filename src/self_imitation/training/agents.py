@@ -1,0 +1,87 @@
+"""From the settings of a run to its agent and to the state that a seed begins with."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Integer
+
+from self_imitation import registry
+from self_imitation.algorithm import optimiser as optimisers
+from self_imitation.algorithm.components import Agent, Learner
+from self_imitation.algorithm.iteration import AgentState
+from self_imitation.algorithm.normalisation import Normaliser
+from self_imitation.config import TrainConfig
+from self_imitation.networks import actor_critic
+from self_imitation.replay import buffer as replay
+from self_imitation.types import Params, Rollout, Spec, TrainState
+
+
+def build(config: TrainConfig, spec: Spec) -> Agent:
+    """The agent that `config.agent` names, for environments with this spec."""
+    parts = config.parts
+    learner: Learner = registry.learners()[parts.learner].component(
+        config.components[parts.learner], config.time_limit == "bootstrap"
+    )
+    bonuses = {name: registry.bonuses()[name].component(config.components[name], spec) for name in parts.bonuses}
+    gradient_steps = learner.gradient_steps + (config.sil.updates if parts.self_imitation else 0)
+    return Agent(
+        spec=spec,
+        actor_critic=partial(_call, precision=jnp.dtype(config.precision)),
+        optimiser=optimisers.create(config.optimiser, config.iterations * gradient_steps),
+        num_envs=config.num_envs,
+        num_steps=config.num_steps,
+        learner_name=parts.learner,
+        learner=learner,
+        bonuses=bonuses,
+        self_imitation=config.sil if parts.self_imitation else None,
+        normaliser=_normaliser(config, spec, learner.config.gamma),
+    )
+
+
+def _call(network: Any, observation: Any, precision: np.dtype) -> Any:
+    return network(observation) if precision == jnp.float32 else network(observation, precision)
+
+
+def _normaliser(config: TrainConfig, spec: Spec, gamma: float) -> Normaliser | None:
+    """Pixels and categories have a scale of their own: only numbers are normalised."""
+    has_numbers = spec.observation_kind == "numbers" or spec.numbers_beside_image > 0
+    observations = config.normalise.observations and has_numbers
+    if not observations and not config.normalise.rewards:
+        return None
+    return Normaliser(observations, config.normalise.rewards, config.normalise.clip, gamma, spec, config.num_envs)
+
+
+def initial_params(config: TrainConfig, agent: Agent, seed: int) -> Params:
+    return actor_critic.create(agent.spec, config.network, np.random.default_rng(seed))
+
+
+def initial_components(agent: Agent, params: Params, seed: int) -> dict[str, Any]:
+    """States of the learner and the bonuses. Not traced: networks are initialised with NumPy."""
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), 1 + len(agent.bonuses))
+    states = {agent.learner_name: agent.learner.init(keys[0], agent.spec, params)}
+    for key, (name, bonus) in zip(keys[1:], agent.bonuses.items(), strict=True):
+        states[name] = bonus.init(key, agent.num_envs)
+    return states
+
+
+def initial_state(
+    agent: Agent, params: Params, components: dict[str, Any], seed: Integer[Array, ""], like: Rollout
+) -> AgentState:
+    """How a seed begins. Can be traced, with seeds as an axis. `like`: shapes of one seed's rollouts."""
+    buffer = None
+    if agent.self_imitation is not None:
+        buffer = replay.create(like, agent.self_imitation, _max_pending_steps(agent), agent.spec.stack)
+    normaliser = None if agent.normaliser is None else agent.normaliser.init()
+    train = TrainState(params, agent.optimiser.init(params))
+    return AgentState(train, normaliser, buffer, components, jax.random.key(seed))
+
+
+def _max_pending_steps(agent: Agent) -> int:
+    """A whole episode; without a time limit, or with images, the environments share the size of the replay buffer."""
+    assert agent.self_imitation is not None
+    share = max(agent.spec.stack, agent.self_imitation.buffer_size // agent.num_envs)
+    longest = agent.spec.max_episode_steps or share
+    return min(longest, share) if agent.spec.observation_kind == "image" else longest

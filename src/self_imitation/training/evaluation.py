@@ -1,0 +1,230 @@
+"""Fresh episodes with trained policies, sampling actions as in training or taking the most likely ones."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, Shaped
+
+from self_imitation.algorithm import iteration
+from self_imitation.algorithm.components import Agent
+from self_imitation.algorithm.iteration import Policy
+from self_imitation.config import TrainConfig
+from self_imitation.environments import backends
+from self_imitation.environments.backends import Backend
+from self_imitation.environments.gymnasium import rendering
+from self_imitation.environments.registry import find
+from self_imitation.errors import UsageError
+from self_imitation.rollout import in_program, python_loop
+from self_imitation.rollout.in_program import Collector
+from self_imitation.training import devices
+from self_imitation.types import Observation
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Is told how many episodes have ended, and how many there are."""
+
+COPIES = 16
+"""Environments per seed, each of which plays a fixed share of the episodes."""
+STRETCH = 100
+"""Steps between checks whether all episodes have ended."""
+MAX_STEPS = 100_000
+"""Longer episodes are taken to be endless."""
+FRAMES_PER_SECOND = 30.0
+"""Frames that are rendered per second of an episode at most."""
+MAX_FRAMES = 3000
+"""Of an animation; a longer episode is cut. Frames are held in memory, up to a megabyte each."""
+
+
+class Episode(NamedTuple):
+    """One episode, step by step; `observations` has one more entry, for the end."""
+
+    observations: Observation
+    actions: np.ndarray
+    rewards: np.ndarray
+    frames: dict[int, np.ndarray]
+    """Pictures [height, width, 3] of uint8, by the number of steps made before; the last one shows the end."""
+    steps_per_second: float
+    """Real-time speed."""
+    ended: bool = True
+    """False if the episode was cut."""
+
+    @property
+    def total(self) -> float:
+        return float(self.rewards.sum())
+
+
+def act(
+    agent: Agent, greedy: bool, policy: Policy, observation: Observation, key: PRNGKeyArray
+) -> Shaped[Array, "batch ..."]:
+    distribution, _ = iteration.actor_critic(agent, policy.normaliser)(policy.params, observation)
+    return distribution.mode() if greedy else distribution.sample(key)
+
+
+def evaluate(
+    config: TrainConfig, agent: Agent, policies: Policy, episodes: int, greedy: bool, key: int, progress: Progress
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns and lengths of fresh episodes, [seeds, episodes].
+
+    With images one seed comes after another, so that none plays on beside one whose episodes take longer.
+    """
+    groups = np.split(np.arange(config.seeds), config.seeds if agent.spec.observation_kind == "image" else 1)
+    found = []
+    for group in groups:
+        before = int(group[0]) * episodes
+        own = jax.tree.map(lambda leaf, g=group: leaf[g], policies)
+        found.append(
+            _evaluate_group(
+                config, agent, own, episodes, greedy, (key, int(group[0])),
+                lambda ended, b=before: progress(b + ended, config.seeds * episodes),
+            )
+        )
+    returns, lengths = np.concatenate(found, axis=1)
+    return returns, lengths
+
+
+def _evaluate_group(
+    config: TrainConfig,
+    agent: Agent,
+    policies: Policy,
+    episodes: int,
+    greedy: bool,
+    key: tuple[int, int],
+    progress: Callable[[int], None],
+) -> np.ndarray:
+    """Returns and lengths, [2, seeds, episodes].
+
+    Each environment plays a share of the episodes that is fixed beforehand: taking those that end first would favour
+    short ones.
+    """
+    seeds, copies = len(jax.tree.leaves(policies)[0]), min(episodes, COPIES)
+    shares = np.array([len(part) for part in np.array_split(np.arange(episodes), copies)])
+    found, played = np.zeros((2, seeds, copies, shares.max())), np.zeros((seeds, copies), int)
+    numbers = (np.random.SeedSequence((*key, 1)).generate_state(seeds * copies) >> 1).reshape(seeds, copies)
+    player = _player(config, agent, policies, greedy, jax.random.fold_in(jax.random.key(key[0]), key[1]), numbers)
+    try:
+        while (played < shares).any():
+            ended, returns, lengths = player.play()
+            if lengths[-1].max() >= MAX_STEPS:
+                raise UsageError(f"env: {config.env!r} can't be evaluated: an episode took {MAX_STEPS:,} steps")
+            for time, seed, copy in np.argwhere(ended):
+                if played[seed, copy] < shares[copy]:
+                    at = time, seed, copy
+                    found[:, seed, copy, played[seed, copy]] = returns[at], lengths[at]
+                    played[seed, copy] += 1
+            progress(int(played.sum()))
+    finally:
+        player.close()
+    return found[:, :, np.arange(shares.max()) < shares[:, None]]
+
+
+def _player(
+    config: TrainConfig, agent: Agent, policies: Policy, greedy: bool, key: PRNGKeyArray, numbers: np.ndarray
+) -> "InProgramPlayer | PythonPlayer":
+    backend = backends.create(config, num_envs=numbers.size)
+    kind = InProgramPlayer if backend.in_program else PythonPlayer
+    return kind(backend, agent, policies, greedy, key, numbers)
+
+
+class InProgramPlayer:
+    """Plays inside a compiled program."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        agent: Agent,
+        policies: Policy,
+        greedy: bool,
+        key: PRNGKeyArray,
+        numbers: np.ndarray,
+    ):
+        def choose(agent: Agent, policy: Policy, observation: Observation, key: PRNGKeyArray) -> tuple[Array, dict]:
+            return act(agent, greedy, policy, observation, key), {}
+
+        self._environment = backend.make(numbers, devices.cores())
+        collector = Collector(agent, self._environment, act=choose)
+        key, key_reset = jax.random.split(key)
+        self._key, seeds = key, len(numbers)
+        self._collection = in_program.begin(self._environment, jax.random.split(key_reset, seeds), numbers.shape[1])
+
+        @jax.jit
+        def play(collection: Any, key: PRNGKeyArray) -> tuple:
+            collection, rollout = collector.collect(policies, collection, jax.random.split(key, seeds), STRETCH)
+            return collection, (rollout.ended, rollout.episode_return, rollout.episode_length)
+
+        self._play = play
+
+    def play(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whether episodes ended, and their returns and lengths so far, for some steps: [T, seeds, copies]."""
+        self._key, key = jax.random.split(self._key)
+        self._collection, played = self._play(self._collection, key)
+        return jax.device_get(played)
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+class PythonPlayer:
+    """Plays in a Python loop."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        agent: Agent,
+        policies: Policy,
+        greedy: bool,
+        key: PRNGKeyArray,
+        numbers: np.ndarray,
+    ):
+        self._vector, self._shape, self._key, self._policies = backend.vector, numbers.shape, key, policies
+        self._choose: Any = jax.jit(jax.vmap(partial(act, agent, greedy)))
+        self._observation = self._vector.reset(numbers.reshape(-1).tolist())
+        self._returns, self._lengths = np.zeros(self._shape), np.zeros(self._shape, np.int64)
+
+    def play(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rollout = python_loop.collect(self._vector, self._act, self._observation, STRETCH)
+        self._observation = rollout.last_observation
+        reward, ended = (x.reshape(STRETCH, *self._shape) for x in (rollout.reward, rollout.terminated | rollout.truncated))
+        returns, lengths = np.zeros(reward.shape), np.zeros(reward.shape, np.int64)
+        for time in range(STRETCH):
+            self._returns, self._lengths = self._returns + reward[time], self._lengths + 1
+            returns[time], lengths[time] = self._returns, self._lengths
+            self._returns, self._lengths = self._returns * ~ended[time], self._lengths * ~ended[time]
+        return ended, returns, lengths
+
+    def close(self) -> None:
+        self._vector.close()
+
+    def _act(self, observation: Observation, time: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        self._key, key = jax.random.split(self._key)
+        by_seed = jax.tree.map(lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), observation)
+        action = np.asarray(self._choose(self._policies, by_seed, jax.random.split(key, self._shape[0])))
+        return action.reshape(-1, *action.shape[2:]), {}
+
+
+def play(config: TrainConfig, agent: Agent, policy: Policy, greedy: bool, key: int) -> Episode:
+    """One episode with pictures, of one seed's policy."""
+    entry = find(config.env)
+    if entry.gym_id is None and entry.atari_rom is None:
+        raise UsageError(f"env: {config.env!r} can't be rendered; register it with a render_id")
+    player = rendering.make_player(entry.gym_id, entry.atari_rom)
+    choose, keys = jax.jit(partial(act, agent, greedy)), jax.random.key(key)
+    every = max(1, round(player.steps_per_second / FRAMES_PER_SECOND))
+    frames: dict[int, np.ndarray] = {}
+    seen, actions, rewards, ended = [], [], [], False
+    try:
+        observation = player.reset(key)
+        while not ended and len(frames) < MAX_FRAMES:
+            if len(actions) % every == 0:
+                frames[len(actions)] = player.picture()
+            seen.append(observation)
+            action = np.asarray(choose(policy, observation, jax.random.fold_in(keys, len(actions))))
+            observation, reward, ended = player.step(action)
+            actions.append(action[0])
+            rewards.append(reward)
+        frames[len(actions)] = player.picture()
+    finally:
+        player.close()
+    observations = jax.tree.map(lambda *leaves: np.concatenate(leaves), *seen, observation)
+    return Episode(observations, np.stack(actions), np.array(rewards), frames, player.steps_per_second, ended)

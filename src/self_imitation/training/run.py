@@ -1,0 +1,370 @@
+"""The Python interface: train, load, act, evaluate."""
+
+import dataclasses
+import math
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from self_imitation import config as configuration
+from self_imitation.algorithm.components import Agent
+from self_imitation.algorithm.iteration import Policy as PolicyState
+from self_imitation.config import Preset, TrainConfig, refuse_unused, validate
+from self_imitation.environments import backends
+from self_imitation.environments.backends import Backend
+from self_imitation.environments.gymnasium.spaces import Spaces
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.report import curves, statistics
+from self_imitation.storage import checkpoint, files, metrics_file, run_directory
+from self_imitation.storage.config_file import fingerprint
+from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.training import agents, devices, evaluation
+from self_imitation.training.evaluation import Episode
+from self_imitation.training.loop import Listener, Silent, Training
+
+
+def train(
+    env: str = "key-door-treasure",
+    agent: str = "a2c+sil",
+    *,
+    preset: Preset = "authors",
+    steps: int | None = None,
+    seeds: int | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    listener: Listener | None = None,
+) -> "Run":
+    """Train an agent and return its run. Steps and seeds default to those of the environment.
+
+    `settings`: any other setting by its dotted name, as on the command line: `{"sil.updates": 8}`.
+    """
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise bad_value("out", out, "allowed: the path of a new directory")
+    if settings is not None and not (isinstance(settings, Mapping) and all(isinstance(name, str) for name in settings)):
+        raise bad_value("settings", settings, 'allowed: values by name, such as {"sil.updates": 8}')
+    named = {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed, "out": None if out is None else str(out)}
+    for name in ("env", "preset", *named):
+        if name in (settings or {}):
+            raise bad_value("settings", name, f"it is an argument of its own: train({name}=...)")
+    given = {name: value for name, value in named.items() if value is not None}
+    defaults = configuration.resolve(env, preset, _plain(given))
+    config = validate(configuration.override(defaults, _plain(settings or {})))
+    refuse_unused(config, defaults)
+    return start(config, listener or Silent())[0]
+
+
+def _plain(settings: Mapping[str, object]) -> dict[str, object]:
+    """NumPy scalars as Python's, lists as tuples."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+
+
+def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
+    """Start a new run; also returns whether it reached its end before `stop`."""
+    backend = backends.create(config)
+    config = _resolved(config, backend)
+    run = run_directory.create(config, checkpoint.expected_bytes(config, backend.spec))
+    try:
+        return _train(run, run.config(), backend, listener, stop)
+    except Exception:
+        if not checkpoint.steps(run.checkpoints) and not metrics_file.read(run.path):
+            run.discard()  # nothing was trained: the same command works again
+        raise
+
+
+def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
+    """The config with what depends on the environment, after checking that it can be trained here. Sets JAX up."""
+    network = config.network.resolved(backend.spec.observation_kind == "image")
+    config = dataclasses.replace(config, engine=backend.engine, network=network)
+    devices.prepare(config, backend.spec)
+    devices.available(config, backend.spec)
+    agents.build(config, backend.spec)
+    return config
+
+
+def resume(path: str | Path, steps: int | None = None, listener: Listener | None = None) -> "Run":
+    """Resume a run where it stopped; `steps` sets a new total."""
+    return continue_run(path, steps, listener or Silent())[0]
+
+
+def continue_run(
+    path: str | Path, steps: int | None, listener: Listener, stop: Callable[[], bool] = lambda: False
+) -> tuple["Run", bool]:
+    """Resume a run; also returns whether it reached its end before `stop`."""
+    run = run_directory.open_run(path)
+    config = run.config()
+    if steps is not None:
+        config = validate(configuration.override(config, {"steps": steps}))
+    done = max(checkpoint.steps(run.checkpoints), default=0)
+    if steps is not None and config.total_steps < done:
+        raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: at least that many")
+    backend = backends.create(config)
+    devices.prepare(config, backend.spec)
+    at_end = "The run is complete; extend it with --steps N." if steps is None else ""
+    return _train(run, config, backend, listener, stop, at_end)
+
+
+def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
+    """Open a run. `warn` is told of damaged checkpoints that are skipped."""
+    run = run_directory.open_run(path)
+    run.config()
+    return Run(run, warn)
+
+
+def _train(
+    run: RunDirectory,
+    config: TrainConfig,
+    backend: Backend,
+    listener: Listener,
+    stop: Callable[[], bool],
+    at_end: str = "",
+) -> tuple["Run", bool]:
+    """`at_end`: message for a run that is complete already."""
+    try:
+        with files.lock(run.path):
+            training = Training(run, config, backend, listener)
+            if at_end and training.counters.iteration >= config.iterations:
+                listener.message(at_end)
+            if config != run.config():
+                run.write_config(config)
+            finished = training.train(stop)
+            result = Run(run, listener.message)
+            machine = devices.machine(training.trainer.groups[0].device)
+            files.write_json(run.summary, result.summarise(finished, machine))
+            curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+    except BrokenPipeError:
+        raise  # the listener's stream is closed, not the disk full
+    except OSError as error:
+        raise UsageError(f"{files.explain(error, run.path)}; {checkpoint.kept(run.checkpoints)}") from None
+    return result, finished
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns and lengths of fresh episodes."""
+
+    seeds: tuple[int, ...]
+    returns: np.ndarray
+    """[seeds, episodes]"""
+    lengths: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of the mean, over seeds."""
+        return statistics.mean_interval(self.returns.mean(axis=1))
+
+
+class Policy:
+    """One seed's policy. A batch of observations gives a batch of actions."""
+
+    def __init__(self, agent: Agent, state: PolicyState, seed: int, spaces: Spaces | None):
+        self.seed = seed
+        self._state, self._spaces = state, spaces
+        self._composite = spaces is not None and spaces.observation_space.shape is None
+        self._shape = spaces.observation_space.shape or () if spaces else agent.spec.observation_shape
+        self._act = jax.jit(partial(evaluation.act, agent), static_argnums=0)
+        self._key = jax.random.key(seed)
+        self._is_image = agent.spec.observation_kind == "image"
+
+    def act(self, observation: Any, greedy: bool = False) -> np.ndarray:
+        """The policy's action, sampled as in training or the most likely one, as the environment takes it.
+
+        Dict and Tuple observations are single ones, not batches.
+        """
+        if self._composite:
+            assert self._spaces is not None
+            one = jax.tree.map(lambda leaf: np.asarray(leaf)[None], observation)
+            return self._spaces.action(self._choose(self._spaces.observation(one), greedy))[0]
+        given = self._numbers(observation)
+        several = given.shape[: given.ndim - len(self._shape)]
+        if given.shape != (*several, *self._shape):
+            raise bad_value("observation", given.shape, f"allowed: shape {self._shape}, or a batch of it")
+        batch = given.reshape(math.prod(several), *self._shape)
+        if not len(batch):  # compute one action, return none
+            batch = np.zeros((1, *self._shape), given.dtype)
+        actions = self._choose(self._spaces.observation(batch) if self._spaces else batch.astype(np.float32), greedy)
+        taken = self._spaces.action(actions) if self._spaces else actions
+        return taken[: math.prod(several)].reshape((*several, *taken.shape[1:]))
+
+    def _choose(self, observation: Any, greedy: bool) -> np.ndarray:
+        self._key, key = jax.random.split(self._key)
+        return np.asarray(self._act(greedy, self._state, observation, key))
+
+    def _numbers(self, observation: Any) -> np.ndarray:
+        """The observation as an array, checked."""
+        try:
+            given = np.asarray(observation)
+        except ValueError:  # ragged lists
+            given = np.asarray(None)
+        if given.dtype.kind not in "buif":
+            raise bad_value("observation", given.dtype.name, f"allowed: numbers of shape {self._shape}")
+        if self._is_image and given.dtype != np.uint8:
+            if given.dtype.kind == "f" or (given.size and (given.min() < 0 or given.max() > 255)):
+                raise bad_value("observation", given.dtype.name, "allowed: integers from 0 to 255")
+        elif given.dtype.kind == "f" and not np.isfinite(given).all():
+            raise bad_value("observation", float(given[~np.isfinite(given)][0]), "allowed: finite numbers")
+        return given
+
+
+class Run:
+    """A run directory: a trained agent, or one in training."""
+
+    def __init__(self, directory: RunDirectory, warn: Callable[[str], None]):
+        self.directory, self._warn = directory, warn
+        self.config = directory.config()
+
+    def __repr__(self) -> str:
+        seeds = "seed" if len(self.seeds) == 1 else "seeds"
+        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.config.seed_numbers
+
+    def metrics(self) -> list[dict[str, float]]:
+        """The rows of metrics.csv."""
+        return metrics_file.read(self.path)
+
+    def best_seed(self) -> int:
+        """The seed with the highest mean return in its latest row."""
+        latest = {int(row["seed"]): row["return_mean"] for row in self.metrics() if math.isfinite(row["return_mean"])}
+        return max(latest, key=lambda seed: latest[seed], default=self.seeds[0])
+
+    def policy(self, seed: int | None = None) -> Policy:
+        """The policy of a seed, by default the best one."""
+        seed = self.best_seed() if seed is None else seed
+        return Policy(self._agent, self._policy_of(seed), seed, self._spaces)
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        greedy: bool = False,
+        key: int = 0,
+        progress: evaluation.Progress = lambda ended, of: None,
+    ) -> Evaluation:
+        """Play `episodes` fresh episodes with every seed's policy; `key` seeds their random numbers.
+
+        `progress` is told now and then how many episodes of how many have ended.
+        """
+        if not isinstance(episodes, int) or episodes < 1:
+            raise bad_value("episodes", episodes, "allowed: an integer >= 1")
+        returns, lengths = evaluation.evaluate(
+            self._config_here, self._agent, self._policies, episodes, greedy, key, progress
+        )
+        return Evaluation(self.seeds, returns, lengths)
+
+    def play(self, seed: int | None = None, greedy: bool = False, key: int = 0) -> Episode:
+        """Play one episode with pictures, by default with the best seed's policy."""
+        policy = self._policy_of(self.best_seed() if seed is None else seed)
+        return evaluation.play(self._config_here, self._agent, policy, greedy, key)
+
+    @property
+    def curve(self) -> curves.Curve:
+        return curves.from_rows(self.config.agent, self.config.env, self.metrics())
+
+    def summarise(self, finished: bool, machine: str) -> dict[str, Any]:
+        """summary.json: the final results, per seed and overall. Returns are those of each seed's last row and of its
+        latest 100 episodes. `machine` is added to the machines of earlier parts of the run.
+        """
+        rows = self.metrics()
+        per_seed = []
+        for seed in self.seeds:
+            own = [row for row in rows if int(row["seed"]) == seed]
+            means, latest, bests = (_finite(own, name) for name in ("return_mean", "return_latest", "return_best"))
+            per_seed.append(
+                {
+                    "seed": seed,
+                    "episodes": int(own[-1]["episodes"]) if own else 0,
+                    "return_mean": means[-1] if means else None,
+                    **({"return_latest": latest[-1]} if latest else {}),
+                    "return_best": max(bests) if bests else None,
+                }
+            )
+        final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
+        low, high = statistics.mean_interval(final) if len(final) else (None, None)
+        seconds = rows[-1]["seconds"] if rows else 0.0
+        step = int(rows[-1]["step"]) if rows else 0
+        return {
+            "env": self.config.env,
+            "agent": self.config.agent,
+            "preset": self.config.preset,
+            "finished": finished,
+            "step": step,
+            "seconds": seconds,
+            "machines": [*dict.fromkeys([*self.directory.machines(), machine])],
+            "steps_per_second": step * len(self.seeds) / seconds if seconds else None,
+            "return_mean": float(final.mean()) if len(final) else None,
+            "return_interval_95": [low, high],
+            "seeds": per_seed,
+        }
+
+    @cached_property
+    def _config_here(self) -> TrainConfig:
+        """With an engine that is available here, which may not be the one that the run was trained with."""
+        entry = backends.find(self.config.env)
+        try:
+            engine = backends.resolve_engine(entry, self.config.engine)
+        except UsageError:
+            engine = backends.resolve_engine(entry, "auto")
+        return dataclasses.replace(self.config, engine=engine)
+
+    @cached_property
+    def _backend(self) -> Backend:
+        backend = backends.create(self._config_here, num_envs=1)
+        devices.prepare(self._config_here, backend.spec)
+        return backend
+
+    @cached_property
+    def _agent(self) -> Agent:
+        return agents.build(self._config_here, self._backend.spec)
+
+    @cached_property
+    def _spaces(self) -> Spaces | None:
+        return self._backend.spaces
+
+    @cached_property
+    def _policies(self) -> PolicyState:
+        """Of all seeds, from the latest checkpoint whose policy is intact."""
+        params = agents.initial_params(self.config, self._agent, self.seeds[0])
+        normaliser = None if self._agent.normaliser is None else self._agent.normaliser.init()
+        like = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((len(self.seeds), *leaf.shape), leaf.dtype), (params, normaliser)
+        )
+
+        def read(path: Path, meta: dict[str, Any]) -> PolicyState:
+            return jax.tree.map(jnp.asarray, PolicyState(*checkpoint.load_policy(path, meta, like)))
+
+        policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), read, self._warn)
+        if policies is None and self.metrics():
+            raise UsageError(f"{str(self.path)!r} has metrics but no checkpoint, and so no policy")
+        if policies is None:
+            command = f"sil resume {shlex.quote(str(self.path))}"
+            raise UsageError(f"{str(self.path)!r} has no checkpoint yet; train with: {command}")
+        return policies
+
+    def _policy_of(self, seed: int) -> PolicyState:
+        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed not in self.seeds:
+            raise bad_value("seed", seed, f"this run has seeds {self.seeds[0]} to {self.seeds[-1]}")
+        index = self.seeds.index(seed)
+        return jax.tree.map(lambda leaf: leaf[index], self._policies)
+
+
+def _finite(rows: list[dict[str, float]], column: str) -> list[float]:
+    return [row[column] for row in rows if math.isfinite(row.get(column, math.nan))]

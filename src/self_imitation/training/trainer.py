@@ -1,0 +1,212 @@
+"""All seeds of a run: groups of them, each in a thread of its own.
+
+XLA releases Python's lock while a program runs, so groups of seeds train side by side, each with its own program and
+its own engine.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from self_imitation.config import TrainConfig
+from self_imitation.environments import backends
+from self_imitation.environments.backends import Backend
+from self_imitation.storage.trees import is_key
+from self_imitation.training import agents, devices, metrics
+from self_imitation.training.group import GroupState, InProgramGroup, PythonGroup
+from self_imitation.training.metrics import ALL_FINITE, MetricsAccumulator
+
+SECONDS_PER_CALL = 0.25
+"""Approximate duration of one call of a compiled program: how often progress and Ctrl-C are noticed."""
+
+
+class Trainer:
+    """The groups of a run and their states."""
+
+    def __init__(self, config: TrainConfig, backend: Backend):
+        self.config, self.backend = config, backend
+        self.agent = agents.build(config, backend.spec)
+        places = devices.available(config, backend.spec)
+        self.groups = self._make_groups(places)
+        self.states: list[GroupState] = []
+        self.device = _describe(places[: len(self.groups)] if places[0].platform != "cpu" else places[:1], config.engine)
+        self._threads = ThreadPoolExecutor(len(self.groups), thread_name_prefix="seeds")
+
+    def _make_groups(self, places: list[jax.Device]) -> list[InProgramGroup | PythonGroup]:
+        config, numbers = self.config, self.config.seed_numbers
+        if not self.backend.in_program:
+            return [PythonGroup(config, self.agent, numbers, places[0], self.backend)]
+        count = self._group_count(places)
+        threads = max(1, devices.cores() // count)
+        return [
+            InProgramGroup(config, self.agent, numbers[part], places[i % len(places)], self.backend, threads)
+            for i, part in enumerate(_split(config.seeds, count))
+        ]
+
+    def _group_count(self, places: list[jax.Device]) -> int:
+        """One per GPU; on a CPU one per core, unless the networks are large enough to use all cores by themselves."""
+        if places[0].platform != "cpu":
+            return min(len(places), self.config.seeds)
+        if not devices.is_small(self.config, self.backend.spec):
+            return 1
+        return min(self.config.workers or devices.cores(), self.config.seeds)
+
+    def init(self) -> None:
+        """Start every seed."""
+        self.states = self._in_threads(lambda group: group.init(), self.groups)
+
+    def restore(self, saved: GroupState, collection: Mapping[str, np.ndarray], step: int) -> bool:
+        """Continue from the state of all seeds; False if the environments start new episodes instead.
+
+        `collection`: where the environments stood, by name; empty if it was not saved.
+        """
+        states = [jax.tree.map(lambda leaf, p=part: leaf[p], saved) for part in self._parts]
+        places = [{name: array[part] for name, array in collection.items()} for part in self._parts]
+        restored = self._in_threads(lambda group, *own: group.restore(*own, step), self.groups, states, places)
+        self.states = [state for state, _ in restored]
+        return all(whole for _, whole in restored)
+
+    def compile(self) -> None:
+        self._in_threads(lambda group, state: group.compile(state), self.groups, self.states)
+
+    def run(self, iterations: int, stop: Callable[[], bool], advanced: Callable[[int], None]) -> int:
+        """Train for up to `iterations` iterations; returns how many were made, by every group the same number.
+
+        Groups do not wait for each other. `stop` is asked, and `advanced` told how many iterations all groups have
+        made, a few times per second.
+        """
+        work = _SharedWork(iterations, len(self.groups))
+        futures = [self._threads.submit(self._run_group, i, work) for i in range(len(self.groups))]
+        while not work.wait_until_done(0.1, futures):
+            advanced(work.finished)
+            if stop():
+                work.stop()
+        for future in futures:
+            future.result()
+        return work.finished
+
+    def _run_group(self, index: int, work: "_SharedWork") -> None:
+        group, size = self.groups[index], 1
+        while count := work.take(index, size):
+            begun = time.monotonic()
+            self.states[index] = group.run(self.states[index], count)
+            seconds = time.monotonic() - begun
+            work.done(index)
+            if self.first_bad([index]) is not None:
+                work.stop()
+            size = max(1, min(2 * count, round(count * SECONDS_PER_CALL / max(seconds, 1e-9))))
+
+    def first_bad(self, indices: list[int] | None = None) -> tuple[int, int] | None:
+        """Seed and iteration since the last row at which a metric was first not finite."""
+        found = []
+        for index in range(len(self.groups)) if indices is None else indices:
+            first = np.asarray(self.states[index].metrics.first_bad)
+            found += [(int(i), s) for i, s in zip(first, self.groups[index].seeds, strict=True) if i != ALL_FINITE]
+        return (min(found)[1], min(found)[0]) if found else None
+
+    def metrics(self) -> MetricsAccumulator:
+        """Of all seeds, on the host."""
+        return _join([jax.device_get(state.metrics) for state in self.states])
+
+    def clear_metrics(self) -> None:
+        clear = jax.jit(metrics.clear)
+        self.states = [eqx.tree_at(lambda s: s.metrics, state, clear(state.metrics)) for state in self.states]
+
+    def saved(self) -> GroupState:
+        """What a checkpoint holds, of all seeds."""
+        saved = [group.saved(state) for group, state in zip(self.groups, self.states, strict=True)]
+        return saved[0] if len(saved) == 1 else _join(saved)
+
+    @cached_property
+    def saved_shape(self) -> GroupState:
+        """Shapes of `saved`; without a collection, which only some checkpoints have."""
+        seeds = self.config.seeds
+
+        def stacked(leaf: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype)
+
+        agent_state, accumulator = jax.tree.map(stacked, self.groups[0].one_seed)
+        return GroupState(agent_state, None, accumulator)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("return_latest", *self.groups[0].one_seed[1].sums)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)
+        for group in self.groups:
+            group.close()
+
+    @property
+    def _parts(self) -> list[slice]:
+        return _split(self.config.seeds, len(self.groups))
+
+    def _in_threads(self, function: Callable[..., Any], *arguments: list[Any]) -> list[Any]:
+        return list(self._threads.map(function, *arguments))
+
+
+class _SharedWork:
+    """How far each group is, and where all of them stop."""
+
+    def __init__(self, iterations: int, groups: int):
+        self._target, self._taken, self._done = iterations, [0] * groups, [0] * groups
+        self._changed = threading.Condition()
+
+    @property
+    def finished(self) -> int:
+        """Iterations that all groups have made."""
+        return min(self._done)
+
+    def take(self, group: int, most: int) -> int:
+        """Iterations for a group to run next; 0 at the end."""
+        with self._changed:
+            count = max(0, min(most, self._target - self._taken[group]))
+            self._taken[group] += count
+            return count
+
+    def done(self, group: int) -> None:
+        with self._changed:
+            self._done[group] = self._taken[group]
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Stop as soon as all groups have come as far as the furthest one will."""
+        with self._changed:
+            self._target = min(self._target, max(self._taken))
+
+    def wait_until_done(self, seconds: float, futures: list[Any]) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: min(self._done) >= self._target, seconds)
+            return min(self._done) >= self._target or any(f.done() and f.exception() for f in futures)
+
+
+def _split(total: int, parts: int) -> list[slice]:
+    """0 ... total-1 in parts of nearly the same size."""
+    bounds = [round(total * i / parts) for i in range(parts + 1)]
+    return [slice(a, b) for a, b in itertools.pairwise(bounds)]
+
+
+def _join(parts: list[Any]) -> Any:
+    def concatenate(*leaves: Any) -> Any:
+        return jnp.concatenate(leaves) if is_key(leaves[0]) else np.concatenate([np.asarray(leaf) for leaf in leaves])
+
+    return jax.tree.map(concatenate, *parts)
+
+
+def _describe(places: list[jax.Device], engine: str) -> str:
+    kind = places[0].device_kind
+    where = kind if len(places) == 1 else f"{len(places)} x {kind}"
+    return where if engine == "jax" else f"{where}, environments by {engine}"
+
+
+def create(config: TrainConfig) -> Trainer:
+    return Trainer(config, backends.create(config))
