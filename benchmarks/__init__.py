@@ -1,0 +1,1 @@
+"""Speed measurements: `sil bench` or `python -m benchmarks`, in the source checkout."""

@@ -1,84 +1,77 @@
-"""PPO+SIL on Hopper with the paper's settings, beside what its environments do alone and what another library does."""
+"""PPO+SIL on Hopper with the paper's settings, against the best rate of EnvPool alone and against Stable-Baselines3."""
 
 import importlib.util
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from self_imitation.config import TrainConfig, resolve
-from self_imitation.environments.gymnasium import make as engines
-from self_imitation.runs import program
-from self_imitation.validation import validate
+from benchmarks.measuring import TrainingRate, by_turns, in_threads, prepare, spread, stepping_rate
+from self_imitation.config import TrainConfig
+from self_imitation.environments.backends import Backend
+from self_imitation.environments.xla import envpool
+from self_imitation.training import devices
 
-TASK = "mujoco:Hopper"
-SEEDS = 8
-ITERATIONS = 3
+ROUNDS = 6
 WARM_UP = 10
-"""Iterations before it is timed, so that the policy stands rather than falls at once, as in most of a run."""
-TRIES = 3
+"""Iterations before measuring, after which the policy stands instead of falling at once, as in most of a run."""
 
 
-def config() -> TrainConfig:
-    return validate(
-        resolve(TASK, "authors", {"agent": "ppo+sil", "seeds": SEEDS, "engine": engines.choose(TASK, "auto")})
-    )
+def measure(seeds: int = 8) -> dict[str, Any] | None:
+    if not envpool.available():
+        print("mujoco: skipped; needs EnvPool: pip install 'self-imitation[fast]' (Linux only)")
+        return None
+    changes = {"agent": "ppo+sil", "seeds": seeds, "engine": "envpool", "steps": 10**9}  # no learning rate decay
+    config, backend = prepare("mujoco:Hopper", changes)
+    print(f"mujoco: PPO+SIL on Hopper, the paper's settings, {seeds} seeds with one environment each", flush=True)
+    cores = devices.cores()
+    fewest = cores * -(-8 // cores)  # copies that can be divided among the cores
+    alone = {
+        f"EnvPool alone, {copies} copies, {pools} x {threads} threads": partial(
+            in_threads, [_pool_alone(backend, copies // pools, threads) for _ in range(pools)]
+        )
+        for copies in (fewest, 2 * fewest, 4 * fewest)
+        for pools, threads in sorted({(1, cores), (cores, 1)})
+    }
+    rates = by_turns({"training": TrainingRate(config, backend, WARM_UP), **alone}, ROUNDS)
+    for name, values in rates.items():
+        print(f"  {name:45} {spread(values)} steps/s", flush=True)
+    shares = [rates["training"][i] / max(rates[name][i] for name in alone) for i in range(ROUNDS)]
+    print(f"  training / best of EnvPool alone in the same round: {spread(shares, '.0%')}", flush=True)
+    other = None
+    if importlib.util.find_spec("stable_baselines3"):
+        other = _stable_baselines(config)
+        print(f"  Stable-Baselines3's PPO: {other:,.0f} steps/s; ours is {np.median(rates['training']) / other:.1f} x")
+    return {"seeds": seeds, "steps_per_second": rates, "ratio_to_best": shares, "stable_baselines3": other}
 
 
-def measure() -> dict[str, Any]:
-    """Environment steps per second, the best of three tries in turns: all meet the same conditions."""
-    settings = config()
-    trained = program.create(settings)
-    progress = trained.begin()
-    trained.compile(progress)
-    progress = trained.advance(progress, WARM_UP)
-    rates: dict[str, float] = {"training": 0.0}
-    for _ in range(TRIES):
-        begun = time.perf_counter()
-        progress = trained.advance(progress, ITERATIONS)
-        steps = ITERATIONS * settings.steps_per_iteration * SEEDS
-        rates["training"] = max(rates["training"], steps / (time.perf_counter() - begun))
-        for copies in (SEEDS, 2 * SEEDS):
-            name = f"environments_{copies}"
-            rates[name] = max(rates.get(name, 0.0), _environments_alone(settings, copies))
-    trained.close()
-    other = _stable_baselines(settings) if importlib.util.find_spec("stable_baselines3") else None
-    return {"engine": settings.engine, "seeds": SEEDS, "steps_per_second": rates, "stable_baselines3": other}
+def _pool_alone(backend: Backend, copies: int, threads: int) -> Callable[[], float]:
+    """With random actions."""
+    pool: Any = backend.make(np.arange(copies)[None], threads).pool  # type: ignore[attr-defined]
+    pool.reset()
+    actions = np.random.default_rng(0).uniform(-1, 1, (1000, copies, *backend.spec.action_shape))
+    return partial(stepping_rate, lambda n: pool.step(actions[n % len(actions)]), copies)
 
 
-def _environments_alone(settings: TrainConfig, copies: int, steps: int = 1000) -> float:
-    """The engine by itself with all cores: the same actions again and again, nothing learnt, nothing kept."""
-    spaces = engines.inspect(settings)
-    vector = engines.make_vector(settings, spaces, list(range(copies)))
-    actions = np.random.default_rng(0).uniform(-1, 1, (steps, copies, *spaces.spec.action_shape)).astype(np.float32)
-    vector.reset(list(range(copies)))
-    raw = [spaces.action(action) for action in actions]
-    begun = time.perf_counter()
-    for action in raw:
-        vector.env.step(action)
-    seconds = time.perf_counter() - begun
-    vector.close()
-    return steps * copies / seconds
-
-
-def _stable_baselines(settings: TrainConfig, steps: int = 4096) -> float:
-    """Its PPO with the same settings, one run."""
+def _stable_baselines(config: TrainConfig, steps: int = 4096) -> float:
+    """Steps per second of its PPO with the same settings, one run."""
     import gymnasium
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    host_id = TASK.removeprefix("mujoco:") + "-v5"
-    env = VecNormalize(DummyVecEnv([lambda: gymnasium.make(host_id)]))
+    ppo = config.components["ppo"]
     model = PPO(
         "MlpPolicy",
-        env,
-        learning_rate=settings.optimiser.learning_rate,
-        n_steps=settings.rollout,
-        batch_size=settings.rollout // settings.ppo.num_minibatches,
-        n_epochs=settings.ppo.update_epochs,
+        VecNormalize(DummyVecEnv([lambda: gymnasium.make("Hopper-v5")])),
+        learning_rate=config.optimiser.learning_rate,
+        n_steps=config.num_steps,
+        batch_size=config.num_steps // ppo.num_minibatches,
+        n_epochs=ppo.update_epochs,
         device="cpu",
     )
-    model.learn(settings.rollout)
-    begun = time.perf_counter()
+    model.learn(config.num_steps)
+    start = time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)
-    return steps / (time.perf_counter() - begun)
+    return steps / (time.perf_counter() - start)

@@ -1,41 +1,41 @@
-"""How long a user waits: for help, and for the first training step."""
+"""How long a user waits: for help, and for the first logged step of a run whose programs were compiled before."""
 
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-TRIES = 3
 SIL = (sys.executable, "-m", "self_imitation")
+STARTS = 3
+"""The first start also fills the compilation cache."""
+COMMANDS = (
+    "--help",
+    "train --log-every 80",
+    "train gym:CartPole-v1 --log-every 80",
+    "train mujoco:Hopper --agent ppo+sil --seeds 8 --log-every 2048",
+)
 
 
 def measure() -> dict[str, float]:
-    """Seconds, the best of three new processes each."""
-    return {
-        "help_seconds": min(_help() for _ in range(TRIES)),
-        "first_step_seconds": min(_first_step() for _ in range(TRIES)),
-    }
+    """Seconds, the best of several starts."""
+    print(f"startup: until help is shown or the first step is logged, best of {STARTS}", flush=True)
+    results = {}
+    for command in COMMANDS:
+        results[command] = min(_start(command.split()) for _ in range(STARTS))
+        print(f"  {results[command]:5.2f} s  sil {command}", flush=True)
+    return results
 
 
-def _help() -> float:
-    begun = time.perf_counter()
-    subprocess.run([*SIL, "--help"], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun
-
-
-def _first_step() -> float:
-    """Of `sil train` as it is by default, from the start of the process to the line that its first row prints."""
+def _start(arguments: list[str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        command = [*SIL, "train", "--out", str(Path(folder) / "run"), "--log-every", "80"]
-        begun = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        out = ["--out", f"{folder}/run"] if arguments[0] == "train" else []
+        start = time.perf_counter()
+        with subprocess.Popen([*SIL, *arguments, *out], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("step "):
-                    seconds = time.perf_counter() - begun
-                    break
-            else:
-                raise RuntimeError(f"{' '.join(command)} ended without a training step")
+            awaited = "step " if out else "usage: "
+            found = any(line.startswith(awaited) for line in process.stdout)
+            seconds = time.perf_counter() - start
             process.kill()
+    if not found:
+        raise RuntimeError(f"sil {' '.join(arguments)} ended early")
     return seconds

@@ -352,7 +352,7 @@ class Faulty(Counter):
 
 FAULTS_WHILE_TRAINING = {
     "Raises": "raised ZeroDivisionError: the ball left the field",
-    "NotANumber": "observation has nan at index [1]",
+    "NotANumber": "observation is nan at index [1]",
     "InfiniteReward": "reward is inf",
     "WrongShape": "observation has shape (2,), not (3,)",
     "WrongType": "observation has dtype complex128, not float32",
@@ -369,7 +369,7 @@ FAULTS_WHILE_TRAINING = {
 }
 FAULTS_AT_RESET = {
     "RaisesAtReset": "raised ConnectionError: the game server is away",
-    "NotFiniteAtReset": "observation has inf at index [1]",
+    "NotFiniteAtReset": "observation is inf at index [1]",
     "WrongShapeAtReset": "observation has shape (2,), not (3,)",
     "ResetReturnsNoTuple": "reset() returned array(",
 }

@@ -148,9 +148,7 @@ def collect(environment, agent, state, envs) -> tuple[AgentState, Envs, Rollout]
     envs, rows = jax.lax.scan(step, envs, jax.random.split(key_act, NUM_STEPS))
     observation, action, reward, terminated, truncated, following, total, length, extras = rows
     last = jax.vmap(environment.observe)(envs.state)
-    rollout = Rollout(
-        observation, action, reward, terminated, truncated, None, following, last, total, length, extras
-    )
+    rollout = Rollout(observation, action, reward, terminated, truncated, None, following, last, total, length, extras)
     return dataclasses.replace(state, key=key_state), envs, rollout
 
 

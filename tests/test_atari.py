@@ -1,104 +1,23 @@
 """Atari: the emulators against a plain pipeline on one `ALEInterface`, and what is made of games."""
 
-import os
-import sys
 
-import ale_py
-import cv2
 import jax
 import numpy as np
 import pytest
-from ale_py import roms
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from self_imitation.columns import newest, seed_axis, stacked_up
+from self_imitation.host_collection import HostCollector, Part
+from self_imitation.validation import validate
 
 import self_imitation
-from self_imitation.columns import newest, seed_axis, stacked_up
 from self_imitation.config import resolve
 from self_imitation.environments import atari_scores
 from self_imitation.environments import registry as catalogue
 from self_imitation.environments.gymnasium import atari
 from self_imitation.environments.gymnasium import make as engines
-from self_imitation.environments.gymnasium import rendering as players
 from self_imitation.errors import UsageError
-from self_imitation.host_collection import HostCollector, Part
 from self_imitation.training import run as runs
-from self_imitation.validation import validate
-
-
-class Twin:
-    """The paper's preprocessing, frame by frame. A frame at which the game is over is not shown: then the maximum is
-    that of the step before, and if the third frame came before the end, of that one too.
-    """
-
-    def __init__(self, game, seed):
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        self.ale = ale_py.ALEInterface()
-        self.ale.setFloat("repeat_action_probability", 0.0)
-        self.ale.setInt("random_seed", seed)
-        self.ale.loadROM(roms.get_rom_path(game))
-        self.actions = self.ale.getMinimalActionSet()
-
-    def reset(self, frames):
-        """FIRE if the game knows it, then as many no-ops as the other one drew: its random numbers are its own."""
-        self.ale.reset_game()
-        if ale_py.Action.FIRE in self.actions:
-            self.ale.act(ale_py.Action.FIRE)
-        while self.ale.getEpisodeFrameNumber() < frames:
-            self.ale.act(ale_py.Action.NOOP)
-        self.last = self.ale.getScreenGrayscale()
-        self.last_but_one = np.zeros_like(self.last)
-        self.stack = [np.zeros((84, 84), np.uint8)] * 3 + [self._small(self.last)]
-        return np.stack(self.stack)
-
-    def step(self, action):
-        reward = 0
-        for frame in range(4):
-            reward += self.ale.act(self.actions[action])
-            if self.ale.game_over():
-                break
-            if frame == 2:
-                self.last_but_one = self.ale.getScreenGrayscale()
-            if frame == 3:
-                self.last = self.ale.getScreenGrayscale()
-        self.last = np.maximum(self.last, self.last_but_one)
-        self.stack = [*self.stack[1:], self._small(self.last)]
-        return np.stack(self.stack), reward, self.ale.game_over()
-
-    def _small(self, screen):
-        return cv2.resize(screen, (84, 84), interpolation=cv2.INTER_AREA)
-
-
-@pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders", "Seaquest", "MontezumaRevenge", "Pong", "Freeway"])
-def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(game):
-    config = engines.settle(validate(resolve(f"atari:{game}", "authors")))
-    vector = engines.make_vector(config, engines.inspect(config), [7, 8])
-    resets, real = [], vector.env.recv
-
-    def noted():
-        answer = real()
-        resets.append(answer[-1]["episode_frame_number"])
-        return answer
-
-    vector.env.recv = noted
-    seen, about = vector.env.reset(seed=np.array([7, 8]))
-    twins = [Twin(catalogue.find(f"atari:{game}").host_id, seed) for seed in (7, 8)]
-    for place, twin in enumerate(twins):
-        np.testing.assert_array_equal(seen[place], twin.reset(about["episode_frame_number"][place]))
-    generator, ends = np.random.default_rng(0), 0
-    for _ in range(700):
-        action = generator.integers(len(twins[0].actions), size=2)
-        vector.send(action)
-        arrival = vector.receive()
-        for place, twin in enumerate(twins):
-            stack, reward, ended = twin.step(action[place])
-            np.testing.assert_array_equal(arrival.next_observation[place], stack)
-            assert (arrival.reward[place], arrival.terminated[place]) == (reward, ended)
-            after = twin.reset(resets[-1][place]) if ended else stack
-            np.testing.assert_array_equal(arrival.observation[place], after)
-            ends += ended
-    vector.close()
-    assert ends > 0 or game in ("Pong", "Freeway"), "a lost life ends nothing, a game does"
 
 
 @settings(max_examples=8, deadline=None)
@@ -191,20 +110,6 @@ def test_every_game_can_be_played():
         assert atari.describe(rom).spec.stack == 4
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
-def test_emulators_step_back_for_what_they_wait_for():
-    def urgency():
-        return {int(task): os.getpriority(os.PRIO_PROCESS, int(task)) for task in os.listdir("/proc/self/task")}
-
-    before, env = urgency(), atari.make("pong", 4, 3)
-    others, own = {}, {}
-    for task, priority in urgency().items():
-        (others if task in before else own)[task] = priority
-    env.close()
-    assert set(own.values()) == {min(19, os.getpriority(os.PRIO_PROCESS, 0) + atari.BEHIND)}
-    assert others == {task: before[task] for task in others}
-
-
 def test_without_emulators_a_run_can_be_read_but_not_trained(monkeypatch):
     monkeypatch.setattr(catalogue, "atari_games", dict)
     monkeypatch.setattr(engines, "_installed", lambda package: False)
@@ -228,22 +133,3 @@ def test_scores_are_normalised_by_a_human_and_a_random_player():
     assert atari_scores.human_normalised("Alien", 6875.4) == 1
     assert atari_scores.human_normalised("MontezumaRevenge", 4366.7) == 1
     assert atari_scores.human_normalised("Adventure", 1.0) is None
-
-
-def test_a_game_is_shown_in_its_own_colours_while_the_policy_sees_what_it_always_sees():
-    player = players.AtariPlayer("atari:Breakout")
-    config = engines.settle(validate(resolve("atari:Breakout", "authors")))
-    vector = engines.make_vector(config, engines.inspect(config), [5])
-    np.testing.assert_array_equal(player.reset(5), vector.reset([5]))
-    for _ in range(30):
-        vector.send(np.array([3]))
-        arrival, seen = vector.receive(), player.step(np.array([3]))
-        np.testing.assert_array_equal(seen.observation, arrival.next_observation)
-        picture = player.picture()
-        assert picture.shape == (210, 160, 3)
-        grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
-        near = cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA).astype(int) - seen.observation[0, -1]
-        assert np.abs(near).mean() < 3, "the same moment"
-        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
-    player.close()
-    vector.close()

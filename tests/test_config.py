@@ -1,25 +1,25 @@
-"""What holds in the end, and what is refused."""
+"""The settings of a run: which default applies, and what is refused."""
 
 import dataclasses
 import json
-import re
-from pathlib import Path
+from functools import cache
 
+import docstring_parser
 import pytest
 
-from self_imitation import config as configuration
-from self_imitation.config import PRESETS, TrainConfig, flatten, override, resolve
-from self_imitation.environments import registry as catalogue
+from self_imitation import registry
+from self_imitation.config import MAY_CHANGE, PRESETS, TrainConfig, override, refuse_unused, resolve, validate
+from self_imitation.environments import registry as environments
 from self_imitation.errors import UsageError
+from self_imitation.settings import flatten
 from self_imitation.storage.config_file import from_json, to_json
-from self_imitation.validation import RULES, refuse_unread, validate
 
 
 def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_world_runs():
     config = resolve("key-door-treasure", "authors")
     assert TrainConfig().preset == "authors"
     assert (config.num_envs, config.num_steps) == (16, 5)
-    assert (config.a2c.gamma, config.a2c.ent_coef, config.a2c.vf_coef) == (0.95, 0.03, 0.5)
+    assert dataclasses.asdict(config.components["a2c"]) == {"gamma": 0.95, "ent_coef": 0.03, "vf_coef": 0.5}
     assert (config.sil.gamma, config.sil.ent_coef) == (0.99, 0.01)
     assert (config.sil.updates, config.sil.batch_size, config.sil.buffer_size) == (4, 512, 100_000)
     assert (config.sil.priority_exponent, config.sil.importance_exponent) == (0.6, 0.4)
@@ -30,7 +30,7 @@ def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_
     assert dataclasses.astuple(config.optimiser) == ("rmsprop", 7e-4, "constant", 0.99, 1e-5, 0.5)
 
 
-def test_paper_preset_is_its_equations_and_its_commented_table():
+def test_paper_preset_follows_its_equations_and_its_commented_table():
     config = resolve("apple-key-door-treasure", "paper")
     assert (config.sil.max_advantage, config.sil.vf_coef, config.sil.ent_coef) == (None, 0.01, 0.0)
     assert (config.sil.average, config.sil.max_neg_log_prob, config.sil.keep) == ("batch", None, "all")
@@ -39,24 +39,48 @@ def test_paper_preset_is_its_equations_and_its_commented_table():
     assert config.time_limit == "bootstrap"
 
 
-def test_environment_under_preset_under_user(monkeypatch):
+def test_the_user_overrides_the_preset_which_overrides_the_environment(monkeypatch):
     defaults = {"sil.max_advantage": 3.0, "num_envs": 7, "num_steps": 3}
-    entry = catalogue.Entry("probe", "", defaults, preset_defaults={"authors": {"num_steps": 9}})
-    monkeypatch.setattr(catalogue, "ENTRIES", {"probe": entry})
+    components = {"ppo": {"num_envs": 5, "ppo.gamma": 0.5}}
+    presets = {"authors": {"num_steps": 9}}
+    entry = environments.Entry("probe", "", defaults, components, presets)
+    monkeypatch.setattr(environments, "_entries", {"probe": entry})
     config = resolve("probe", "authors", {"num_steps": 11})
     assert config.num_envs == 7, "the environment's default over the general one"
     assert config.sil.max_advantage == PRESETS["authors"]["sil.max_advantage"], "the preset over the environment's"
-    assert resolve("probe", "authors").rollout == 9, "what the preset means for this environment"
+    assert resolve("probe", "authors").num_steps == 9, "the preset's own value for this environment"
     assert config.num_steps == 11, "the user's over all"
+    ppo = resolve("probe", "authors", {"agent": "ppo"})
+    assert (ppo.num_envs, ppo.components["ppo"].gamma) == (5, 0.5), "the environment's default for this learner"
+    assert ppo.optimiser.kind == "adam", "the learner's default over the general one"
 
 
-def test_every_setting_has_a_rule_and_a_text():
-    """A setting without a meaning on the help page, or that takes any value, is a defect."""
-    free = {"env", "agent"}  # checked against the catalogue and the agents
-    assert set(RULES) == set(flatten(TrainConfig())) - free
-    source = Path(configuration.__file__).read_text()
-    for name in flatten(TrainConfig()):
-        assert re.search(rf'^    {name.split(".")[-1]}: .*=.*\n    """', source, re.MULTILINE), name
+def test_only_the_agents_own_components_have_settings():
+    config = resolve("key-door-treasure", "authors", {"agent": "ppo+rnd+sil", "rnd.coef": 3.0})
+    assert config.agent == "ppo+sil+rnd"
+    assert list(config.components) == ["ppo", "rnd"]
+    assert config.components["rnd"].coef == 3.0
+    with pytest.raises(UsageError, match=r"^a2c\.gamma has no effect with agent 'ppo'$"):
+        resolve("key-door-treasure", "authors", {"agent": "ppo", "a2c.gamma": 0.5})
+
+
+@cache
+def docstrings(kind: type) -> dict[str, str | None]:
+    return {param.arg_name: param.description for param in docstring_parser.parse_from_object(kind).params}
+
+
+@pytest.mark.parametrize("agent", ["a2c+sil+exp", "ppo+rnd", "vtrace"])
+def test_every_setting_has_a_rule_and_a_docstring(agent):
+    config = resolve("key-door-treasure", "authors", {"agent": agent})
+    free = {"env", "agent", "kind"}  # checked against the registries
+    groups = [config, config.network, config.optimiser, config.normalise, config.sil, *config.components.values()]
+    for group in groups:
+        for field in dataclasses.fields(group):
+            if not isinstance(getattr(group, field.name), dict) and not dataclasses.is_dataclass(
+                getattr(group, field.name)
+            ):
+                assert docstrings(type(group)).get(field.name), f"{field.name} has no docstring"
+                assert "allowed" in field.metadata or field.name in free, f"{field.name} has no rule"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +94,7 @@ def test_every_setting_has_a_rule_and_a_text():
         ("seed", -1),
         ("seed", 2**32),
         ("num_envs", 0),
-        ("rollout", -1),
+        ("num_steps", -1),
         ("log_every", 0),
         ("checkpoint_seconds", -1.0),
         ("checkpoint_seconds", float("nan")),
@@ -95,8 +119,8 @@ def test_every_setting_has_a_rule_and_a_text():
         ("out", ""),
     ],
 )
-def test_bad_value_is_named_with_field_value_and_what_is_allowed(name, value):
-    config = override(resolve("key-door-treasure", "authors"), {name: value})
+def test_a_bad_value_is_named_with_its_setting_and_what_is_allowed(name, value):
+    config = override(resolve("key-door-treasure", "authors", {"agent": "a2c+sil+exp"}), {name: value})
     with pytest.raises(UsageError) as error:
         validate(config)
     message = str(error.value)
@@ -104,57 +128,57 @@ def test_bad_value_is_named_with_field_value_and_what_is_allowed(name, value):
     assert "\n" not in message
 
 
-def test_batch_larger_than_the_memory_is_refused():
-    with pytest.raises(UsageError, match=r"sil\.batch: 513 is not allowed; at most sil\.capacity = 512"):
+def test_a_batch_larger_than_the_replay_buffer_is_refused():
+    with pytest.raises(UsageError, match=r"sil\.batch_size: 513 .* allowed: at most sil\.buffer_size = 512"):
         validate(resolve("key-door-treasure", "authors", {"sil.batch_size": 513, "sil.buffer_size": 512}))
 
 
-def test_unknown_names_come_with_the_nearest():
+def test_unknown_names_are_refused_with_the_nearest_known_one():
     with pytest.raises(UsageError, match="env: 'key-dor-treasure' is unknown; did you mean 'key-door-treasure'"):
         resolve("key-dor-treasure", "authors")
     with pytest.raises(UsageError, match=r"agent: 'a2c\+sill' is unknown; did you mean 'a2c\+sil'"):
-        validate(TrainConfig(agent="a2c+sill"))
+        resolve("key-door-treasure", "authors", {"agent": "a2c+sill"})
     with pytest.raises(UsageError, match=r"setting: 'sil\.update' is unknown; did you mean 'sil\.updates'"):
         resolve("key-door-treasure", "authors", {"sil.update": 3})
 
 
-def test_agent_names_are_the_same_in_any_order_but_not_twice_the_same_part():
-    assert validate(TrainConfig(agent="a2c+exp+sil")).agent == "a2c+sil+exp"
-    for agent in ("a2c+sil+sil", "sil", "", "a2c+"):
+def test_the_parts_of_an_agents_name_have_no_order_and_no_duplicates():
+    assert str(registry.parse_agent("a2c+exp+sil")) == "a2c+sil+exp"
+    for agent in ("a2c+sil+sil", "sil", "", "a2c+", "a2c+ppo"):
         with pytest.raises(UsageError, match="agent: "):
-            validate(TrainConfig(agent=agent))
+            registry.parse_agent(agent)
 
 
-def test_a_setting_that_the_agent_would_not_read_is_refused():
+def test_a_setting_without_effect_is_refused():
     defaults = resolve("key-door-treasure", "authors", {"agent": "a2c"})
-    with pytest.raises(UsageError, match=r"sil\.updates: 5 is not allowed; agent 'a2c' has no part 'sil'"):
-        refuse_unread(override(defaults, {"sil.updates": 5}), defaults)
-    refuse_unread(override(defaults, {"a2c.gamma": 0.5}), defaults)
-
-
-def test_a_setting_that_adam_does_not_read_is_refused():
+    with pytest.raises(UsageError, match=r"^sil\.updates has no effect with agent 'a2c'$"):
+        refuse_unused(override(defaults, {"sil.updates": 5}), defaults)
+    refuse_unused(override(defaults, {"a2c.gamma": 0.5}), defaults)
     defaults = resolve("key-door-treasure", "authors", {"agent": "ppo"})
-    with pytest.raises(UsageError, match=r"optimiser.decay: 0.5 is not allowed; Adam does not read it"):
-        refuse_unread(override(defaults, {"optimiser.decay": 0.5}), defaults)
-    refuse_unread(override(defaults, {"optimiser.decay": 0.5, "optimiser.kind": "rmsprop"}), defaults)
+    with pytest.raises(UsageError, match=r"optimiser\.decay: 0\.5 .* no effect with optimiser\.kind = adam"):
+        refuse_unused(override(defaults, {"optimiser.decay": 0.5}), defaults)
+    refuse_unused(override(defaults, {"optimiser.decay": 0.5, "optimiser.kind": "rmsprop"}), defaults)
 
 
-def test_config_survives_json():
-    config = validate(resolve("key-door-treasure", "paper", {"out": "x", "sil.max_pending_steps": 7, "network.hidden": (3, 4)}))
+@pytest.mark.parametrize("agent", ["a2c+sil", "ppo+rnd"])
+def test_config_survives_json(agent):
+    changes = {"agent": agent, "out": "x", "network.hidden": (3, 4)}
+    config = validate(resolve("key-door-treasure", "paper", changes))
     assert from_json(json.loads(json.dumps(to_json(config))), "here") == config
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(version=99), "version: 99 is not allowed; this release reads version 2"),
+        (lambda data: data.update(version=99), "version: 99 is not allowed; this release reads version"),
         (lambda data: data.pop("version"), "not the config of a run"),
         (lambda data: data.pop("steps"), "settings missing: steps"),
         (lambda data: data["sil"].update(magic=1), r"settings unknown: sil\.magic"),
         (lambda data: data.update(steps=-1), "steps: -1 is not allowed"),
+        (lambda data: data.update(agent="a3c"), "agent: 'a3c' is unknown"),
     ],
 )
-def test_config_of_another_kind_is_refused(change, message):
+def test_a_foreign_config_file_is_refused(change, message):
     data = to_json(resolve("key-door-treasure", "authors"))
     change(data)
     with pytest.raises(UsageError, match=message):
@@ -162,5 +186,9 @@ def test_config_of_another_kind_is_refused(change, message):
 
 
 def test_steps_round_up_to_whole_iterations():
-    config = TrainConfig(steps=81, envs=16, rollout=5)
-    assert (config.steps_per_iteration, config.iterations) == (80, 2)
+    config = TrainConfig(steps=81, num_envs=16, num_steps=5)
+    assert (config.steps_per_iteration, config.iterations, config.total_steps) == (80, 2, 160)
+
+
+def test_settings_that_may_change_exist():
+    assert set(MAY_CHANGE) <= set(flatten(TrainConfig()))

@@ -7,41 +7,15 @@ import pytest
 from helpers import SMALL
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import TypeCheckError
-
-from self_imitation.config import override, resolve
-from self_imitation.environments.gymnasium.delayed_reward import DelayedReward, Payments
-from self_imitation.environments.gymnasium import make as engines
-from self_imitation.errors import UsageError
 from self_imitation.host_collection import Collecting, HostCollector, Part
-from self_imitation.training.run import start
-from self_imitation.training.loop import Silent
 from self_imitation.validation import validate
 
-
-class Scripted(engines.gymnasium.Env):
-    """Pays these rewards, one a step, and ends at the last one in the way that is asked for."""
-
-    observation_space = engines.gymnasium.spaces.Discrete(1)
-    action_space = engines.gymnasium.spaces.Discrete(1)
-
-    def __init__(self, rewards, terminated=True, truncated=False):
-        self.rewards, self.end = rewards, (terminated, truncated)
-
-    def reset(self, *, seed=None, options=None):
-        self.left = iter(self.rewards)
-        self.time = 0
-        return 0, {}
-
-    def step(self, action):
-        self.time += 1
-        over = self.time == len(self.rewards)
-        return 0, next(self.left), *(over and end for end in self.end), {}
-
-
-def paid(env, steps=None):
-    env.reset()
-    return [env.step(0)[1] for _ in range(steps or len(env.unwrapped.rewards))]
+from self_imitation.config import override, resolve
+from self_imitation.environments.gymnasium import make as engines
+from self_imitation.environments.gymnasium.delayed_reward import Payments
+from self_imitation.errors import UsageError
+from self_imitation.training.loop import Silent
+from self_imitation.training.run import start
 
 
 def in_a_loop(rewards, delay):
@@ -53,52 +27,6 @@ def in_a_loop(rewards, delay):
         out.append(owed if due else 0.0)
         owed = 0.0 if due else owed
     return out
-
-
-def test_seven_steps_with_a_delay_of_three_by_hand():
-    env = DelayedReward(Scripted([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), 3)
-    for _ in range(2):
-        assert paid(env) == [0.0, 0.0, 6.0, 0.0, 0.0, 15.0, 7.0]
-
-
-def test_the_papers_delay_pays_at_each_twentieth_step_and_at_the_end():
-    wages = np.array(paid(DelayedReward(Scripted([1.0] * 45), 20)))
-    assert {step: wage for step, wage in enumerate(wages.tolist(), start=1) if wage} == {20: 20.0, 40: 20.0, 45: 5.0}
-
-
-@pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
-def test_an_episode_may_end_in_any_way(ends):
-    assert paid(DelayedReward(Scripted([1.0, 2.0, 4.0, 8.0], *ends), 3)) == [0.0, 0.0, 7.0, 8.0]
-
-
-@given(
-    st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=60),
-    st.integers(1, 25),
-    st.sampled_from([(True, False), (False, True), (True, True)]),
-)
-def test_what_is_earned_is_paid_once_and_on_time(rewards, delay, ends):
-    wages = paid(DelayedReward(Scripted(rewards, *ends), delay))
-    assert wages == in_a_loop(rewards, delay)
-    assert sum(wages) == sum(rewards)
-
-
-def test_a_reset_in_mid_episode_forgets_what_is_owed_and_how_long_it_waited():
-    env = DelayedReward(Scripted([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), 3)
-    assert paid(env, steps=2) == [0.0, 0.0]
-    assert paid(env) == [0.0, 0.0, 7.0, 0.0, 0.0, 56.0]
-
-
-def test_a_delay_of_one_changes_nothing():
-    rewards = [0.5, -1.0, 0.0, 3.0]
-    assert paid(DelayedReward(Scripted(rewards), 1)) == rewards
-    together = np.array([rewards, rewards]).T
-    assert Payments((2,), 1).pay_all(together, np.zeros((4, 2), bool)) is together
-
-
-@pytest.mark.parametrize("delay", [0, -3, 2.5, "a", None])
-def test_a_delay_that_is_no_whole_number_above_zero_is_refused(delay):
-    with pytest.raises((ValueError, TypeCheckError), match=f"delay: {delay} is not allowed; allowed: a whole|'delay'"):
-        DelayedReward(Scripted([1.0]), delay)
 
 
 @given(st.data())

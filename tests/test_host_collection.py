@@ -8,19 +8,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from host_probes import ACTIONS, FAULT_STEP, SIGHTS, sight
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from host_probes import FAULT_STEP
+from self_imitation.columns import shapes
+from self_imitation.host_collection import HostCollector, Part
 
 from self_imitation import collection
-from self_imitation.columns import shapes
 from self_imitation.config import override, resolve
 from self_imitation.environments.gymnasium import make as engines
 from self_imitation.environments.gymnasium.vector import EnvPoolVector, HostVector
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import FaultyEnvironmentError
-from self_imitation.host_collection import HostCollector, Part
 
-FIELDS = ("observation", "action", "reward", "terminated", "truncated", "next_observation", "episode_return", "episode_length")
+FIELDS = (
+    "observation",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "next_observation",
+    "episode_return",
+    "episode_length",
+)
 MODES = list(AutoresetMode)
 
 
@@ -69,34 +78,6 @@ def assert_counts(rollout, seeds, before=0):
         np.testing.assert_array_equal(rollout.last_observation[place], wanted[steps]["observation"])
 
 
-def walk(vector, seeds, steps):
-    """What an environment sees and gets, step by step: the observation acted in, and what came of it."""
-    observation = vector.reset(seeds)
-    for _ in range(steps):
-        vector.send(np.zeros(len(seeds), np.int32))
-        arrival = vector.receive()
-        yield observation, arrival
-        observation = arrival.observation
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_two_episodes_and_a_bit_by_hand(mode):
-    """Seed 0: an episode of two steps that terminates, one of three that is cut off, the first step of a third."""
-    vector = sync_vector(probe("Counter"), 1, mode)
-    seen = [
-        (*map(int, observation[0]), *map(int, arrival.next_observation[0]), *(float(part[0]) for part in arrival[1:4]))
-        for observation, arrival in walk(vector, [0], 6)
-    ]
-    assert seen == [
-        (0, 0, 0, 0, 0, 1, 1.0, False, False),
-        (0, 0, 1, 0, 0, 2, 2.0, True, False),
-        (0, 1, 0, 0, 1, 1, 101.0, False, False),
-        (0, 1, 1, 0, 1, 2, 102.0, False, False),
-        (0, 1, 2, 0, 1, 3, 103.0, False, True),
-        (0, 2, 0, 0, 2, 1, 201.0, False, False),
-    ]
-
-
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("count", [1, 3, 16])
 @pytest.mark.parametrize("mode", MODES)
@@ -106,35 +87,6 @@ def test_no_transition_is_made_up_and_none_is_lost(mode, count, copy):
     collector = HostCollector([Part(slice(0, count), sync_vector(probe("Counter"), count, mode, copy))], SPEC, 1, 30, 1)
     collector.begin(seeds)
     assert_counts(collector.collect(zeros, 0), seeds)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_processes_give_the_same_transitions(mode):
-    env, seeds = probe("Counter"), np.array([[4, 5]])
-    makers = [partial(engines.make_one, env)] * 2
-    vector = HostVector(AsyncVectorEnv(makers, context="spawn", autoreset_mode=mode), engines.inspect(config_of(env)))
-    collector = HostCollector([Part(slice(0, 2), vector)], SPEC, 1, 30, 1)
-    try:
-        collector.begin(seeds)
-        assert_counts(collector.collect(zeros, 0), seeds)
-    finally:
-        collector.close()
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("name", "length", "terminated", "truncated"),
-    [("ThreeSteps", 3, True, False), ("Limited", 4, False, True), ("LimitedAtItsEnd", 3, True, True)],
-)
-def test_termination_time_limit_and_both_at_once(mode, name, length, terminated, truncated):
-    vector = sync_vector(probe(name), 2, mode)
-    for time, (observation, arrival) in enumerate(walk(vector, [7, 8], 13)):
-        last = time % length == length - 1
-        assert arrival.terminated.tolist() == [last and terminated] * 2
-        assert arrival.truncated.tolist() == [last and truncated] * 2
-        assert observation[:, 2].tolist() == [time % length] * 2
-        assert arrival.next_observation[:, 2].tolist() == [time % length + 1] * 2
-        assert observation[:, 0].tolist() == arrival.next_observation[:, 0].tolist() == [7, 8]
 
 
 def zeros(part, time, observation):
@@ -227,74 +179,6 @@ def test_one_part_steps_while_the_policy_acts_for_the_other():
         *[("receive", 0), ("send", 0), ("receive", 1), ("send", 1)],
         *[("receive", 0), ("receive", 1)],
     ]
-
-
-CHOSEN = {
-    "Discrete": lambda draw: draw.integers(3, size=(2, 3)),
-    "MultiDiscrete": lambda draw: draw.integers([2, 3, 4, 2], size=(2, 3, 4)),
-    "MultiBinary": lambda draw: draw.integers(2, size=(2, 3, 4)),
-    "Box": lambda draw: draw.normal(scale=3, size=(2, 3, 6)).astype(np.float32),
-}
-
-
-@pytest.mark.parametrize("name", ACTIONS)
-@pytest.mark.parametrize("columns", [[slice(0, 3)], [slice(0, 1), slice(1, 3)]])
-def test_actions_reach_the_right_environment_in_its_own_terms(name, columns):
-    """It is told what it may do (it refuses all else); what the policy chose is stored as it was, bounds or not."""
-    collector, draw = counting(columns, steps=6, env=f"Echo{name}"), np.random.default_rng(0)
-    choices = np.stack([CHOSEN[name](draw) for _ in range(6)])
-    collector.begin(NUMBERS)
-    rollout = collector.collect(lambda part, time, _: choices[time][:, columns[part]], 0)
-    np.testing.assert_array_equal(rollout.action, choices)
-    if name == "Box":
-        told = np.clip(choices, [-1, -2, 0, -0.5, 10, -np.inf], [1, 2, 3, 0.5, 11, np.inf])
-        assert not np.array_equal(told, choices), "some were out of bounds"
-    else:
-        told = choices + np.array({"Discrete": -1, "MultiDiscrete": [0, 5, -1, 0], "MultiBinary": 0}[name])
-    echoed = rollout.next_observation[..., 2:]
-    np.testing.assert_array_equal(echoed, told.reshape(echoed.shape).astype(np.float32))
-    np.testing.assert_array_equal(rollout.next_observation[..., 0], np.broadcast_to(NUMBERS, (6, 2, 3)))
-
-
-def as_learnt(name, raw):
-    """An observation as the train_state sees it, worked out by hand for each space."""
-    match name:
-        case "Discrete":
-            return np.array([raw - 3], np.int32)
-        case "MultiDiscrete":
-            return (raw - [[1, 0], [-2, 7]]).reshape(4).astype(np.int32)
-        case "MultiBinary":
-            return raw.reshape(4).astype(np.int32)
-        case "HWC":
-            return raw
-        case "CHW":
-            return raw.transpose(1, 2, 0)
-        case "HW":
-            return raw[:, :, None]
-        case _:
-            return np.asarray(raw, np.float32).reshape(-1)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", SIGHTS)
-def test_every_kind_of_observation_arrives_unchanged(name, mode):
-    """Each of the steps has its own: none is overwritten by what the environment shows later."""
-    env = probe(f"Sights{name}")
-    vector = engines.make_vector(config_of(env), engines.inspect(config_of(env)), [3, 4])
-    if mode != vector.mode:
-        vector = sync_vector(env, 2, mode)
-    collector = HostCollector([Part(slice(0, 2), vector)], vector.spaces.spec, 1, 5, 1)
-    collector.begin(np.array([[3, 4]]))
-    rollout = collector.collect(zeros, 0)
-    assert rollout.observation.dtype == vector.spaces.spec.observation_dtype
-    for time in range(5):
-        for place, seed in enumerate((3, 4)):
-            episode, step = divmod(time, 3)
-            here, there = (as_learnt(name, sight(name, seed, episode, step + i)) for i in (0, 1))
-            np.testing.assert_array_equal(rollout.observation[time, 0, place], here, err_msg=f"at step {time}")
-            np.testing.assert_array_equal(rollout.next_observation[time, 0, place], there, err_msg=f"after step {time}")
-    for place, seed in enumerate((3, 4)):
-        np.testing.assert_array_equal(rollout.last_observation[0, place], as_learnt(name, sight(name, seed, 1, 2)))
 
 
 @pytest.mark.parametrize("columns", [[slice(0, 3)], [slice(0, 2), slice(2, 3)]])

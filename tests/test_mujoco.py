@@ -8,21 +8,19 @@ import numpy as np
 import pytest
 from helpers import arrays, assert_same_checkpoint, finish, rows, sil
 from host_probes import as_flags
+from self_imitation.host_collection import HostCollector, Part
+from self_imitation.runs.host_program import HostProgram
+from self_imitation.validation import validate
 
 import self_imitation
 from self_imitation.config import override, resolve
 from self_imitation.environments import registry as catalogue
 from self_imitation.environments.gymnasium import make as engines
-from self_imitation.environments.gymnasium import snapshots
-from self_imitation.environments.gymnasium.vector import Arrival, HostVector
 from self_imitation.errors import UsageError
-from self_imitation.host_collection import HostCollector, Part
 from self_imitation.storage import checkpoint
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.runs.host_program import HostProgram
-from self_imitation.training.run import go_on, start
 from self_imitation.training.loop import Silent, Training
-from self_imitation.validation import validate
+from self_imitation.training.run import go_on, start
 
 TASKS = ("Hopper", "Walker2d", "HalfCheetah", "Swimmer", "Ant", "Humanoid")
 NUMBERS = {"Hopper": (11, 3), "Walker2d": (17, 6), "HalfCheetah": (17, 6), "Swimmer": (8, 2)}
@@ -54,95 +52,6 @@ def walk(vector, actions):
         vector.send(action)
         arrivals.append(vector.receive())
     return [np.stack(column) for column in zip(*arrivals, strict=True)]
-
-
-def set_clocks(vector, *elapsed):
-    """As if so many steps of their episodes were done."""
-    for env, steps in zip(vector.env.envs, elapsed, strict=True):
-        snapshots._clock(env)._elapsed_steps = steps
-
-
-def halfway(task):
-    """A vector in mid-episode, and actions to go on with: the first copy is 20 steps before its time limit."""
-    vector = make(task, [1, 2])
-    draw = np.random.default_rng(0)
-    actions = draw.normal(size=(75, 2, NUMBERS[task][1])).astype(np.float32)
-    walk(vector, actions[:15])
-    set_clocks(vector, 980, 950)
-    return vector, actions[15:]
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_snapshot_goes_on_to_the_last_bit(task):
-    """Observations, rewards and ends of the next 60 steps, over time limits, falls and resets."""
-    vector, actions = halfway(task)
-    assert snapshots.possible(vector)
-    taken = {name: array.copy() for name, array in snapshots.take(vector).items()}
-    expected = walk(vector, actions)
-    assert expected[3].any(axis=0).all() or expected[2].any(axis=0).all(), "both met an end, so a reset"
-    fresh = make(task, [3, 4])
-    walk(fresh, actions[:7])
-    snapshots.put_back(fresh, taken)
-    for name, one, other in zip(Arrival._fields, expected, walk(fresh, actions), strict=True):
-        np.testing.assert_array_equal(one, other, err_msg=name)
-
-
-def test_the_clock_is_part_of_it():
-    vector = make("HalfCheetah", [1, 2])
-    set_clocks(vector, 998, 10)
-    fresh = make("HalfCheetah", [3, 4])
-    snapshots.put_back(fresh, snapshots.take(vector))
-    truncated = walk(fresh, np.zeros((3, 2, 6), np.float32))[3]
-    assert truncated.tolist() == [[False, False], [True, False], [False, False]]
-
-
-def test_the_generator_of_random_numbers_is_part_of_it():
-    """After a reset, the first state is one that the old generator draws. Half-used words of it count too."""
-    vector = make("Hopper", [1])
-    vector.env.envs[0].unwrapped.np_random.integers(5, dtype=np.uint32)  # takes half of a 64-bit word
-    fresh = make("Hopper", [2])
-    snapshots.put_back(fresh, snapshots.take(vector))
-    generators = [each.env.envs[0].unwrapped.np_random for each in (vector, fresh)]
-    assert generators[0].bit_generator.state["has_uint32"] == 1
-    assert len({int(generator.integers(2**32, dtype=np.uint32)) for generator in generators}) == 1
-    assert generators[0].random(9).tolist() == generators[1].random(9).tolist()
-
-
-@pytest.mark.parametrize(("task", "left_out"), [("Ant", "xpos"), ("Humanoid", "xipos"), ("Hopper", "physics")])
-def test_without_what_the_reward_looks_back_at_the_first_reward_is_another(task, left_out):
-    """So the test above can fail."""
-    vector, actions = halfway(task)
-    taken = snapshots.take(vector)
-    fresh = make(task, [3, 4])
-    taken[left_out] = snapshots.take(fresh)[left_out]
-    snapshots.put_back(fresh, taken)
-    first, other = walk(vector, actions[:1])[1][0], walk(fresh, actions[:1])[1][0]
-    assert (first != other).all()
-
-
-@pytest.mark.parametrize(
-    ("env", "engine", "saved"),
-    [
-        ("mujoco:Hopper", "gymnasium", True),
-        ("gym:Hopper-v5", "gymnasium", True),
-        ("mujoco:Hopper", "envpool", False),
-        ("gym:CartPole-v1", "gymnasium", False),
-        ("gym:host_probes:Counter-v0", "gymnasium", False),
-    ],
-)
-def test_only_environments_of_which_nothing_is_left_out_have_snapshots(env, engine, saved):
-    config = override(resolve(env, "authors"), {"engine": engine})
-    vector = engines.make_vector(config, engines.inspect(config), [1])
-    assert snapshots.possible(vector) == saved
-
-
-def test_an_unknown_wrapper_rules_snapshots_out():
-    from gymnasium.vector import SyncVectorEnv
-    from gymnasium.wrappers import RescaleAction
-
-    spaces = engines.inspect(config_of("Hopper"))
-    vector = HostVector(SyncVectorEnv([lambda: RescaleAction(engines.make_one("mujoco:Hopper"), -1.0, 1.0)]), spaces)
-    assert not snapshots.possible(vector)
 
 
 SETTINGS = {
@@ -343,12 +252,22 @@ def test_the_catalogue_has_the_papers_six_tasks():
 
 def test_the_papers_settings_of_the_mujoco_tasks():
     config = resolve("mujoco:Ant", "authors", {"agent": "ppo+sil"})
-    assert (config.num_envs, config.num_steps, config.ppo.update_epochs, config.ppo.num_minibatches) == (1, 2048, 10, 32)
+    assert (config.num_envs, config.num_steps, config.ppo.update_epochs, config.ppo.num_minibatches) == (
+        1,
+        2048,
+        10,
+        32,
+    )
     assert (config.ppo.clip_coef, config.ppo.gae_lambda, config.ppo.gamma, config.optimiser.kind) == (
         *(0.2, 0.95, 0.99),
         "adam",
     )
-    assert (config.sil.updates, config.sil.batch_size, config.sil.loss_coef, config.sil.buffer_size) == (10, 512, 0.1, 50_000)
+    assert (config.sil.updates, config.sil.batch_size, config.sil.loss_coef, config.sil.buffer_size) == (
+        10,
+        512,
+        0.1,
+        50_000,
+    )
     assert (config.sil.importance_exponent, config.sil.ent_coef) == (0.1, 0.0)
     assert (config.normalise.observations, config.normalise.rewards, config.normalise.clip) == (True, True, 10.0)
     assert (config.network.hidden, config.network.shared) == ((64, 64), False)

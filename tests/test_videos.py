@@ -1,27 +1,22 @@
 """Episodes as moving pictures: real files, read back."""
 
-import os
 import re
-import subprocess
-import sys
 
-import gymnasium
 import host_probes
 import imageio_ffmpeg
 import numpy as np
 import pytest
 from PIL import Image
+from self_imitation.runs import host_evaluation
+from self_imitation.validation import validate
 
 import self_imitation
 from self_imitation.cli.main import main
 from self_imitation.config import resolve
-from self_imitation.environments.gymnasium import make as engines
 from self_imitation.report import animation
-from self_imitation.runs import host_evaluation
 from self_imitation.training.evaluation import Episode
-from self_imitation.training.run import start
 from self_imitation.training.loop import Silent
-from self_imitation.validation import validate
+from self_imitation.training.run import start
 
 DRAWN = "gym:host_probes:Drawn-v0"
 SETTINGS = {"agent": "a2c", "seeds": 1, "num_envs": 2, "network.hidden": (8,), "steps": 10}
@@ -199,30 +194,6 @@ def test_odd_pictures_of_a_users_environment(drawn, tmp_path, capsys):
     assert (about["size"], about["fps"], len(frames)) == ((42, 66), 10, 3 + 15)
 
 
-def raising(_):
-    raise RuntimeError("no display\nsee the manual")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"metadata": {"render_modes": ["human"]}}, ": it has no render mode 'rgb_array' (it has: human)"),
-        ({"metadata": {}}, ": it has no render mode 'rgb_array' (it has: none)"),
-        ({"render": lambda _: np.zeros((4, 3), np.uint8)}, ": its picture has shape (4, 3), not height x width x 3"),
-        ({"render": raising}, "; RuntimeError: no display"),
-    ],
-)
-def test_an_environment_that_cannot_be_drawn_is_refused_in_one_line(
-    drawn, changes, message, tmp_path, capsys, monkeypatch
-):
-    for name, value in changes.items():
-        monkeypatch.setattr(host_probes.Drawn, name, value)
-    status, _, err = told(capsys, "play", drawn.path, "--out", tmp_path / "x.mp4")
-    assert status == 2
-    assert err == f"sil: env: '{DRAWN}' can't be drawn{message}\n"
-    assert not (tmp_path / "x.mp4").exists()
-
-
 @pytest.mark.parametrize("name", ["reset", "step"])
 def test_a_fault_while_it_is_played_is_one_sentence_that_names_the_environment(
     drawn, name, tmp_path, capsys, monkeypatch
@@ -259,36 +230,3 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_played(pole, 
     status, _, err = told(capsys, "play", pole.path, "--out", "no/where.mp4")
     assert status == 2
     assert "out: 'no/where.mp4' can't be written" in err
-
-
-def draws(backend):
-    """Whether MuJoCo can draw with it here: asked in another process, where a failure harms nobody."""
-    code = "import mujoco; mujoco.GLContext(64, 64).make_current()"
-    environment = {**os.environ, "MUJOCO_GL": backend}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
-    return done.returncode == 0
-
-
-def test_the_camera_follows_the_body(monkeypatch):
-    asked = []
-    make = gymnasium.make
-    monkeypatch.setattr(gymnasium, "make", lambda *_, **settings: asked.append(settings) or make("CartPole-v1"))
-    engines.make_one("mujoco:Hopper", render_mode="rgb_array").close()
-    engines.make_one("mujoco:Hopper").close()
-    assert [settings.get("camera_name") for settings in asked] == ["track", None]
-
-
-def test_mujoco_can_be_drawn_where_there_is_a_way_to(tmp_path):
-    backend = next((name for name in ("egl", "osmesa") if draws(name)), None)
-    run = trained("mujoco:Hopper", tmp_path / "run")
-    command = [sys.executable, "-m", "self_imitation", "play", str(run.path), "--out", str(tmp_path / "x.mp4")]
-    environment = {**os.environ, "MUJOCO_GL": backend or "egl"}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    if backend is None:
-        assert done.returncode == 2
-        assert done.stderr.startswith("sil: env: 'mujoco:Hopper' can't be ")
-        assert "set MUJOCO_GL=egl or osmesa" in done.stderr
-        assert done.stderr.count("\n") == 1
-        pytest.skip("no way to draw without a screen here; that it says so was tested")
-    assert done.returncode == 0, done.stderr
-    assert frames_of(tmp_path / "x.mp4")[0]["size"] == (480, 480 + 22)

@@ -27,6 +27,6 @@ gymnasium_maze.register()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from self_imitation.runs import run
+    from self_imitation.training import run
 
     return getattr(run, name)

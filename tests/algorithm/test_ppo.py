@@ -25,9 +25,7 @@ update = partial(updated_tables, PPO)
 RATIO = np.array([1.1, 1.5, 0.5, 1.1, 1.5, 0.5])
 ADVANTAGE = np.array([3.0, 3.0, 3.0, -1.0, -1.0, -1.0])
 
-loss_and_gradient = jax.jit(
-    jax.value_and_grad(ppo_loss, argnums=(0, 1, 2), has_aux=True), static_argnames="config"
-)
+loss_and_gradient = jax.jit(jax.value_and_grad(ppo_loss, argnums=(0, 1, 2), has_aux=True), static_argnames="config")
 
 
 def evaluated(config, log_prob=0.0, entropy=0.0, value=0.0, old_log_prob=0.0, old_value=0.0, advantage=0.0, **others):
@@ -145,7 +143,9 @@ def test_entropy_bonus():
 def test_bonus_advantage_counts_in_the_policy_loss_and_not_in_the_value_target():
     config = dataclasses.replace(CONFIG, vf_coef=1.0)
     bonus = np.array([0.0, 8.0], np.float32)
-    loss, _, gradient = evaluated(config, value=[8.0, 0.0], old_value=[5.0, 1.0], advantage=[3.0, -1.0], bonus_advantage=bonus)
+    loss, _, gradient = evaluated(
+        config, value=[8.0, 0.0], old_value=[5.0, 1.0], advantage=[3.0, -1.0], bonus_advantage=bonus
+    )
     # 3 and -1 + 8 = 7 normalise to -1 and 1; the values are at their targets, 5 + 3 and 1 - 1
     assert loss == pytest.approx(0.0, abs=1e-6)
     np.testing.assert_allclose(gradient[0], [0.5, -0.5], rtol=1e-5)

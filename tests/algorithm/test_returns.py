@@ -88,7 +88,9 @@ def test_n_step_returns_match_their_definition(steps, num_envs):
 @pytest.mark.parametrize("function", [n_step_returns, generalised_advantages])
 def test_last_value_of_the_wrong_shape_is_refused(function):
     zeros = jnp.zeros((3, 2))
-    others = (zeros, jnp.zeros((2, 1)), 0.9) if function is n_step_returns else (zeros, zeros, jnp.zeros((2, 1)), 0.9, 0.9)
+    others = (
+        (zeros, jnp.zeros((2, 1)), 0.9) if function is n_step_returns else (zeros, zeros, jnp.zeros((2, 1)), 0.9, 0.9)
+    )
     with pytest.raises(TypeCheckError):
         function(zeros, jnp.zeros((3, 2), bool), *others)
 

@@ -161,7 +161,7 @@ class PPO(Learner):
             gradient, metrics = jax.grad(loss, has_aux=True)(train_state.params, batch)
             return optimisers.apply_gradients(optimiser, train_state, gradient), metrics
 
-        def epoch(train_state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Float[Array, " minibatches"]]]:
+        def epoch(train_state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
             """Each sample once, in a new order."""
             order = jax.random.permutation(key, count)[: size * config.num_minibatches]
             return jax.lax.scan(minibatch, train_state, order.reshape(config.num_minibatches, size))

@@ -77,7 +77,7 @@ _registry = ConstructorRegistry()
 
 @_registry.struct_rule
 def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
-    """tyro's own rule keeps the line breaks of docstrings that continue on an indented line."""
+    """Unlike this one, tyro's own rule keeps the line breaks of docstrings that continue on an indented line."""
     if not isinstance(info.type, type) or not dataclasses.is_dataclass(info.type):
         return None
     types = get_type_hints(info.type, include_extras=True)

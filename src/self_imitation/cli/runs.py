@@ -1,6 +1,5 @@
 """`sil evaluate`, `sil play` and `sil plot`: commands that read runs."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence

@@ -37,6 +37,8 @@ class BatchedEnvironment(Protocol):
     spec: Spec
     can_be_saved: bool
     """Whether the state that `reset` returns is all of the environments' state."""
+    can_be_shared: bool
+    """Whether a program compiled with one such object serves others, also in a later process."""
 
     def reset(self, key: Key[Array, " K"]) -> tuple[Any, Observation]:
         """Start all environments; returns their state and first observations."""
@@ -54,6 +56,7 @@ class PureJax:
     """Copies of a pure-JAX environment."""
 
     can_be_saved = True
+    can_be_shared = True
 
     def __init__(self, environment: Environment, num_envs: int):
         self.environment, self.num_envs = environment, num_envs
@@ -98,12 +101,13 @@ class FrameStack:
 
     def __init__(self, inner: BatchedEnvironment, spec: Spec):
         self.inner, self.spec = inner, spec
+        self.can_be_shared = inner.can_be_shared
 
     def reset(self, key: Key[Array, " K"]) -> tuple[FrameStackState, Observation]:
         inner, frame = self.inner.reset(key)
         empty = jnp.zeros((*frame.shape[:-1], self.spec.stack), frame.dtype)
         frames = _push_frame(empty, frame)
-        return FrameStackState(inner, frames), frames
+        return FrameStackState(inner, frames), jnp.copy(frames)  # a program donates both
 
     def send(self, state: FrameStackState, action: Shaped[Array, "K N ..."]) -> FrameStackState:
         return FrameStackState(self.inner.send(state.inner, action), state.frames)

@@ -9,6 +9,7 @@ seeds took 19 ms instead of 5 on an H200.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +19,10 @@ FEW = 128
 """Images at most for which also a GPU multiplies matrices. How long it takes counts less then than how long the host
 takes to start it, and products can be started together with what is before and after them."""
 
-Images = Float[Array, "batch height width channels"]
-Kernels = Float[Array, "height width inputs outputs"]
+Images = Float[Array, "_ _ _ _"]
+"""[batch, height, width, channels]"""
+Kernels = Float[Array, "_ _ _ _"]
+"""[height, width, inputs, outputs]"""
 
 
 def convolve(x: Images, weight: Kernels, stride: int) -> Images:
@@ -83,7 +86,7 @@ def _backward(stride: int, kept: tuple[Images, Kernels], gradient: Images) -> tu
 _convolve.defvjp(_forward, _backward)
 
 
-def _here(elsewhere: Callable, on_cpu: Callable, *arguments: Array) -> Array:
+def _here(elsewhere: Callable, on_cpu: Callable, *arguments: Array) -> Any:
     return jax.lax.platform_dependent(*arguments, cpu=on_cpu, default=elsewhere)
 
 

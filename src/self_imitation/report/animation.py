@@ -1,4 +1,4 @@
-"""An episode as a moving picture and as text."""
+"""An episode as a video and as text."""
 
 import importlib.util
 import itertools
@@ -14,17 +14,17 @@ from self_imitation.errors import bad_value
 from self_imitation.training.evaluation import Episode
 
 PAUSE_SECONDS = 1.5
-"""How long the last frame is held, so that the eye sees how it ended."""
+"""How long the last frame is held, so that viewers see how the episode ended."""
 CAPTION_HEIGHT, LINE_HEIGHT = 22, 14
 NARROW = 260
-"""Pixels that one line of caption takes; below a narrower picture it has two."""
+"""Width in pixels below which the caption takes two lines."""
 GIF_FRAMES, GIF_WIDTH = 300, 320
-"""A GIF has no more frames, and no more pixels in a row: beyond, it grows to tens of megabytes."""
+"""Limits of a GIF; larger ones grow to tens of megabytes."""
 ARROWS = "↑→↓←"
 
 
 def default_name() -> str:
-    """MP4 where it can be written, else GIF."""
+    """MP4 if it can be written, else GIF."""
     return "play.mp4" if importlib.util.find_spec("imageio_ffmpeg") else "play.gif"
 
 
@@ -32,24 +32,24 @@ def require_format(path: Path) -> None:
     if path.suffix.lower() not in (".gif", ".mp4"):
         raise bad_value("out", str(path), "allowed: a file name that ends in .gif or .mp4")
     if path.suffix.lower() == ".mp4" and not importlib.util.find_spec("imageio_ffmpeg"):
-        raise bad_value("out", str(path), "to write MP4, install: pip install 'self-imitation[video]'; allowed: .gif")
+        raise bad_value("out", str(path), "MP4 needs a package: pip install 'self-imitation[video]'; allowed: .gif")
 
 
 def save(episode: Episode, path: Path, title: str) -> None:
-    """As the end of the name says, GIF or MP4."""
+    """Write a GIF or an MP4, depending on the file name."""
     (_save_gif if path.suffix.lower() == ".gif" else _save_mp4)(episode, path, title)
 
 
 def to_text(episode: Episode) -> str:
-    """Where the reward came from, step by step where there was any (the way through a maze is shown by `maze_text`)."""
-    paid = [f"step {step:2d}: reward {reward:g}" for step, reward in enumerate(episode.rewards, start=1) if reward]
-    shown = paid if len(paid) <= 10 else []
-    end = "" if episode.ended else "; left before its end, which is too far away for a film"
+    """The rewards step by step, if they are few, and the return."""
+    rewards = [f"step {step:2d}: reward {reward:g}" for step, reward in enumerate(episode.rewards, start=1) if reward]
+    shown = rewards if len(rewards) <= 10 else []
+    end = "" if episode.ended else "; stopped before the end of the episode, which is too long for a video"
     return "\n".join([*shown, f"{len(episode.rewards)} steps, return {episode.total:g}{end}"])
 
 
 def maze_text(episode: Episode) -> str:
-    """The way through the maze in one picture."""
+    """The path through a grid world as arrows on its map."""
     cells = maze.symbols(episode.observations[0])
     for observation, action in zip(episode.observations[:-1], episode.actions, strict=True):
         column, row = int(observation[0]), int(observation[1])
@@ -88,7 +88,7 @@ def _save_mp4(episode: Episode, path: Path, title: str) -> None:
 
 
 def _pictures(episode: Episode, title: str, steps: list[int], width: int | None) -> Iterator[Image.Image]:
-    """Of these steps, with a caption below."""
+    """The pictures of these steps, each with a caption below."""
     totals = np.concatenate([[0.0], np.cumsum(episode.rewards)])
     for step in steps:
         picture = Image.fromarray(episode.frames[step])
@@ -100,7 +100,7 @@ def _pictures(episode: Episode, title: str, steps: list[int], width: int | None)
 def _captioned(picture: Image.Image, title: str, where: str) -> Image.Image:
     lines = [title, where] if picture.width < NARROW else [f"{title}   {where}"]
     width, height = picture.width + picture.width % 2, picture.height + CAPTION_HEIGHT + LINE_HEIGHT * (len(lines) - 1)
-    image = Image.new("RGB", (width, height + height % 2), "white")  # video wants even sides
+    image = Image.new("RGB", (width, height + height % 2), "white")  # MP4 needs even sides
     image.paste(picture, (0, 0))
     for number, line in enumerate(lines):
         ImageDraw.Draw(image).text((6, picture.height + 5 + LINE_HEIGHT * number), line, fill=(40, 40, 40))

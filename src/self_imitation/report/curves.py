@@ -1,4 +1,4 @@
-"""Learning curves: the mean over seeds with its confidence band, and of few seeds each one's own."""
+"""Learning curves: the mean over seeds with its confidence band, and each seed if there are few."""
 
 import dataclasses
 import math
@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from self_imitation import registry
+from self_imitation.errors import UsageError
 from self_imitation.report import statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"": "#7f7f7f", "+exp": "#d98c1f", "+sil": "#2c6fbb", "+sil+exp": "#b3303a"}
-"""By what an agent has besides its base."""
-FEW = 5
-"""Seeds at most of which each one's own curve is drawn too: how they differ tells more than a band."""
+COLOURS = (("#7f7f7f", "#2c6fbb"), ("#d98c1f", "#b3303a"), ("#8fbf5a", "#2e7d32"), ("#b98ac9", "#5e35b1"))
+"""Of agents without and with self-imitation: without a bonus, with the first registered one, the second ..."""
+FEW_SEEDS = 5
+"""Up to this many seeds, the curve of each seed is drawn too, since a band over so few says little."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A return of each seed at each logging point; NaN where there is none, since no episode ended."""
+    """Returns of each seed at each logging point; NaN where no episode ended since the previous one."""
 
     label: str
     env: str
@@ -33,7 +35,7 @@ class Curve:
 
 
 def from_rows(label: str, env: str, rows: Sequence[dict[str, float]], column: str = "return_mean") -> Curve:
-    """From rows of metrics, by default the mean return of the episodes that ended since the row before."""
+    """From rows of metrics; by default the mean return of the episodes that ended since the previous row."""
     steps = sorted({int(row["step"]) for row in rows})
     seeds = sorted({int(row["seed"]) for row in rows})
     returns = np.full((len(steps), len(seeds)), math.nan)
@@ -53,7 +55,7 @@ def draw(
     columns: int | None = None,
     measure: str = "return, mean over seeds",
 ) -> None:
-    """One panel per environment, so many in a row, one line per curve, saved as a picture."""
+    """Save a picture with one panel per environment, in this many columns, and one line per curve."""
     pyplot = _pyplot()
     environments = list(dict.fromkeys(curve.env for curve in curves))
     columns = min(columns or len(environments), len(environments))
@@ -64,9 +66,9 @@ def draw(
     for axis in axes.reshape(-1)[len(environments) :]:
         axis.set_visible(False)
     for axis, env in zip(axes.reshape(-1), environments, strict=False):
-        for curve in curves:
-            if curve.env == env:
-                _draw_one(axis, curve)
+        own = [curve for curve in curves if curve.env == env]
+        for curve, colour in zip(own, _colours([curve.label for curve in own]), strict=True):
+            _draw_one(axis, curve, colour)
         axis.set_title(title or env)
         axis.set_xlabel("environment steps per seed")
         axis.set_ylabel(measure)
@@ -79,21 +81,21 @@ def draw(
     pyplot.close(figure)
 
 
-def between(curve: Curve) -> np.ndarray:
-    """The returns, with those that are missing on the line between their seed's neighbours, so that a mean over seeds
-    does not jump where not all of them ended an episode. Before a seed's first one they stay NaN.
+def interpolated(curve: Curve) -> np.ndarray:
+    """The returns, with missing ones interpolated between their seed's neighbours, so that the mean over seeds does not
+    jump where some seeds finished no episode. Before a seed's first return they stay NaN.
     """
     filled = np.full(curve.returns.shape, math.nan)
     for seed, own in enumerate(curve.returns.T):
-        there = np.flatnonzero(np.isfinite(own))
-        if len(there):
-            later = slice(there[0], None)
-            filled[later, seed] = np.interp(curve.steps[later], curve.steps[there], own[there])
+        known = np.flatnonzero(np.isfinite(own))
+        if len(known):
+            later = slice(known[0], None)
+            filled[later, seed] = np.interp(curve.steps[later], curve.steps[known], own[known])
     return filled
 
 
-def _draw_one(axis: "Axes", curve: Curve) -> None:
-    returns = between(curve)
+def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
+    returns = interpolated(curve)
     points = [(step, row[np.isfinite(row)]) for step, row in zip(curve.steps, returns, strict=True)]
     points = [(step, row) for step, row in points if len(row)]
     if not points:
@@ -104,19 +106,34 @@ def _draw_one(axis: "Axes", curve: Curve) -> None:
     label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
     means = [row.mean() for _, row in points]
     marker = "." if len(points) == 1 else ""
-    (line,) = axis.plot(steps, means, label=label, color=_colour(curve.label), marker=marker)
-    if 1 < seeds <= FEW:
+    (line,) = axis.plot(steps, means, label=label, color=colour, marker=marker)
+    if 1 < seeds <= FEW_SEEDS:
         axis.plot(curve.steps, returns, color=line.get_color(), linewidth=0.7, alpha=0.6)
     axis.fill_between(steps, band[:, 0], band[:, 1], alpha=0.2, color=line.get_color(), linewidth=0)
 
 
-def _colour(label: str) -> str | None:
-    base, plus, rest = label.partition("+")
-    return COLOURS.get(plus + rest) if base in ("a2c", "ppo") else None
+def _colours(labels: Sequence[str]) -> list[str | None]:
+    """A colour for each agent, the same in all figures; None where it is taken or the label is not an agent's name."""
+    chosen: list[str | None] = []
+    for label in labels:
+        colour = _agent_colour(label)
+        chosen.append(None if colour in chosen else colour)
+    return chosen
+
+
+def _agent_colour(label: str) -> str | None:
+    try:
+        agent = registry.parse_agent(label)
+    except UsageError:
+        return None
+    kinds = [(), *((bonus,) for bonus in registry.bonuses())]
+    if agent.bonuses not in kinds[: len(COLOURS)]:
+        return None
+    return COLOURS[kinds.index(agent.bonuses)][agent.self_imitation]
 
 
 def short(step: float) -> str:
-    """In thousands or millions."""
+    """A number of steps in thousands (k) or millions (M)."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if step >= size:
             return f"{step / size:g}{unit}"

@@ -1,4 +1,4 @@
-"""Intervals, so that a figure never stands alone."""
+"""Confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ RESAMPLES = 2000
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean. The resampling is seeded: the same values give the same interval."""
+    """Percentile bootstrap interval of the mean. Resampling is seeded: equal values give equal intervals."""
     sample = np.asarray(values, float)
     chosen = np.random.default_rng(0).integers(0, len(sample), (RESAMPLES, len(sample)))
     low, high = np.quantile(sample[chosen].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
@@ -19,8 +19,9 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> 
 def contrast_interval(
     samples: Sequence[np.ndarray], weights: Sequence[float], level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of a weighted sum of means, as of their difference with weights 1 and -1. Each
-    sample is drawn from anew by itself.
+    """Percentile bootstrap interval of a weighted sum of means, such as a difference (weights 1 and -1).
+
+    Each sample is resampled independently.
     """
     generator = np.random.default_rng(0)
     means = [sample[generator.integers(0, len(sample), (RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
@@ -29,7 +30,7 @@ def contrast_interval(
 
 
 def fraction_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's 95 % interval of a fraction; it stays sensible at 0 and at 1."""
+    """Wilson's 95 % interval of a fraction; sensible even at 0 and 1."""
     share = successes / trials
     centre = share + z**2 / (2 * trials)
     spread = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))

@@ -56,7 +56,7 @@ def enable_compilation_cache() -> None:
     if not os.access(directory, os.W_OK):
         return
     jax.config.update("jax_compilation_cache_dir", str(directory))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_raise_persistent_cache_errors", False)
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
 

@@ -1,7 +1,8 @@
 """A group of seeds that train together: their state, and how it advances by whole iterations of Algorithm 1."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -110,8 +111,22 @@ def drop_unfinished(state: AgentState) -> AgentState:
     return dataclasses.replace(state, buffer=buffer, normaliser=normaliser)
 
 
+class CompileOnce:
+    """Programs that several groups share: the first one to ask compiles, the others wait."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compile_: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = compile_()
+            return self._programs[key]
+
+
 class InProgramGroup(SeedGroup):
-    """Collecting and learning are one compiled program."""
+    """Environments step inside the compiled program."""
 
     def __init__(
         self,
@@ -121,11 +136,14 @@ class InProgramGroup(SeedGroup):
         device: jax.Device,
         backend: Backend,
         num_threads: int,
+        shared: CompileOnce | None = None,
     ):
+        """`num_threads`: of the environments' engine. `shared`: programs of all groups."""
         super().__init__(config, agent, seeds, device)
         self.backend, self.num_threads = backend, num_threads
         self.environment: BatchedEnvironment | None = None
-        self._compiled: Any = None
+        self._shared = shared or CompileOnce()
+        self._run: Callable[[GroupState, int], GroupState]
 
     @property
     def overlaps(self) -> bool:
@@ -211,30 +229,73 @@ class InProgramGroup(SeedGroup):
         return dataclasses.replace(state, collection=collection, pending=None)
 
     def compile(self, state: GroupState) -> None:
-        run = jax.jit(self._run, donate_argnums=0)
-        self._compiled = run.lower(state, jnp.int32(0)).compile()
+        """One program for whole iterations. Only if it would have to be compiled anew for every group and every start,
+        learning is a program of its own, unless it overlaps with the environments.
+        """
+        assert self.environment is not None
+        if self.environment.can_be_shared:
+            key = ("iterations", len(self.seeds), self.device)
+            program = self._shared.get(key, lambda: self._compile_iterations(state))
+            self._run = lambda state, iterations: program(state, np.int32(iterations))
+        elif self.overlaps:
+            own = self._compile_iterations(state)
+            self._run = lambda state, iterations: own(state, np.int32(iterations))
+        else:
+            self._run = self._compile_in_two(state)
 
     def run(self, state: GroupState, iterations: int) -> GroupState:
         """Train for some iterations. Donates `state`."""
-        return jax.block_until_ready(self._compiled(state, np.int32(iterations)))
+        return jax.block_until_ready(self._run(state, iterations))
+
+    def _compile_iterations(self, state: GroupState) -> Any:
+        """The number of iterations is an argument, so that one program serves every call: how a run is divided into
+        calls does not change its results.
+        """
+        once = self._overlapped_iteration if self.overlaps else self._iteration
+
+        def iterations(state: GroupState, count: Int[Array, ""]) -> GroupState:
+            return jax.lax.fori_loop(0, count, lambda _, state: once(state), state)
+
+        return jax.jit(iterations, donate_argnums=0).lower(state, jnp.int32(0)).compile()
+
+    def _compile_in_two(self, state: GroupState) -> Callable[[GroupState, int], GroupState]:
+        lowered = jax.jit(self._collect, donate_argnums=1).lower(state.agents, state.collection)
+        agents_, _, rollout = lowered.out_info
+        collect = lowered.compile()
+        key = ("learn", len(self.seeds), self.device)
+        learn = self._shared.get(
+            key,
+            lambda: jax.jit(self._learn, donate_argnums=(0, 1)).lower(agents_, state.metrics, rollout).compile(),
+        )
+
+        def run(state: GroupState, iterations: int) -> GroupState:
+            for _ in range(iterations):
+                agents_, collection, rollout = collect(state.agents, state.collection)
+                agents_, accumulated = learn(agents_, state.metrics, rollout)
+                state = GroupState(agents_, collection, accumulated)
+            return state
+
+        return run
 
     def close(self) -> None:
         if self.environment is not None:
             self.environment.close()
 
-    def _run(self, state: GroupState, iterations: Int[Array, ""]) -> GroupState:
-        """The number of iterations is an argument, so that one program serves every call: how a run is divided into
-        calls does not change its results.
-        """
-        once = self._overlapped_iteration if self.overlaps else self._iteration
-        return jax.lax.fori_loop(0, iterations, lambda _, state: once(state), state)
-
     def _iteration(self, state: GroupState) -> GroupState:
-        agents_, key = _split_keys(state.agents)
-        assert state.collection is not None
-        collection, rollout = self.collector.collect(agents_.policy, state.collection, key, self.config.num_steps)
+        agents_, collection, rollout = self._collect(state.agents, state.collection)
+        agents_, accumulated = self._learn(agents_, state.metrics, rollout)
+        return GroupState(agents_, collection, accumulated)
+
+    def _collect(self, agents_: AgentState, collection: Collection) -> tuple[AgentState, Collection, Rollout]:
+        agents_, key = _split_keys(agents_)
+        collection, rollout = self.collector.collect(agents_.policy, collection, key, self.config.num_steps)
+        return agents_, collection, rollout
+
+    def _learn(
+        self, agents_: AgentState, accumulators: MetricsAccumulator, rollout: Rollout
+    ) -> tuple[AgentState, MetricsAccumulator]:
         agents_, measured = _over_seeds(algorithm.update, self.agent)(agents_, rollout)
-        return GroupState(agents_, collection, _accumulate(state.metrics, rollout, measured))
+        return agents_, _accumulate(accumulators, rollout, measured)
 
     def _overlapped_iteration(self, state: GroupState) -> GroupState:
         """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""

@@ -22,7 +22,7 @@ from self_imitation.environments import backends
 from self_imitation.environments.backends import Backend
 from self_imitation.storage.trees import is_key
 from self_imitation.training import agents, devices, metrics
-from self_imitation.training.group import GroupState, InProgramGroup, PythonGroup
+from self_imitation.training.group import CompileOnce, GroupState, InProgramGroup, PythonGroup
 from self_imitation.training.metrics import ALL_FINITE, MetricsAccumulator
 
 SECONDS_PER_CALL = 0.25
@@ -46,9 +46,9 @@ class Trainer:
         if not self.backend.in_program:
             return [PythonGroup(config, self.agent, numbers, places[0], self.backend)]
         count = self._group_count(places)
-        threads = max(1, devices.cores() // count)
+        threads, shared = max(1, devices.cores() // count), CompileOnce()
         return [
-            InProgramGroup(config, self.agent, numbers[part], places[i % len(places)], self.backend, threads)
+            InProgramGroup(config, self.agent, numbers[part], places[i % len(places)], self.backend, threads, shared)
             for i, part in enumerate(_split(config.seeds, count))
         ]
 

@@ -69,7 +69,7 @@ def with_frame_numbers(vector):
     return numbers
 
 
-@pytest.mark.parametrize("rom", ["breakout", "space_invaders", "seaquest", "montezuma_revenge", "pong", "freeway"])
+@pytest.mark.parametrize("rom", ["breakout", "space_invaders", "montezuma_revenge", "pong"])
 def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(rom):
     vector = make_atari_vector(rom, 2, 2)
     numbers = with_frame_numbers(vector)
@@ -78,7 +78,7 @@ def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(rom):
     for row, twin in enumerate(twins):
         np.testing.assert_array_equal(seen[row], twin.reset(numbers[-1][row]))
     generator, ends = np.random.default_rng(0), 0
-    for _ in range(700):
+    for _ in range(500):
         action = generator.integers(len(twins[0].actions), size=2)
         result = vector.step(action)
         for row, twin in enumerate(twins):
@@ -89,7 +89,7 @@ def test_every_frame_reward_and_end_is_that_of_a_plain_pipeline(rom):
             np.testing.assert_array_equal(result.observation[row], after)
             ends += ended
     vector.close()
-    assert ends > 0 or rom in ("pong", "freeway"), "losing a life does not end an episode, losing the game does"
+    assert ends > 0 or rom == "pong", "losing a life does not end an episode, losing the game does"
 
 
 def test_spec():

@@ -2,6 +2,7 @@
 
 import gymnasium
 import gymnasium_probes
+import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -40,8 +41,20 @@ def test_only_the_used_parts_are_checked(monkeypatch):
     strange = {"goal": (np.zeros(4, np.float32), {"x": np.zeros(2, np.int32), "hint": 7}), "pace": 3}
     monkeypatch.setattr(gymnasium_probes.Sampled, "observe", lambda _: strange)
     observation, _ = env.reset(seed=0)
-    assert list(observation) == ["goal.0", "goal.1.x", "pace"]
+    assert list(observation) == ["goal", "pace"]
+    assert list(observation["goal"]) == [0, 1]
+    assert list(observation["goal"][1]) == ["x"]
     assert env.observation_space.contains(observation)
+
+
+def test_the_environments_own_observations_can_be_converted_too():
+    """With its Tuple and its text, as a user passes them to a trained policy."""
+    env = make_env("gymnasium_probes:SampledNested-v0")
+    checked, _ = env.reset(seed=0)
+    own = env.unwrapped.observe()
+    assert isinstance(own["goal"], tuple)
+    one, other = (env.spaces.observation(jax.tree.map(lambda leaf: np.array([leaf]), raw)) for raw in (checked, own))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_composite_observations_keep_the_order_of_their_space():
@@ -54,7 +67,7 @@ def test_composite_observations_keep_the_order_of_their_space():
             return many.sample(), {}
 
     env = CheckedEnv(Many(), "many")
-    row = {name: value[None] for name, value in env.reset()[0].items()}
+    row = {index: value[None] for index, value in env.reset()[0].items()}
     assert env.spaces.observation(row).tolist() == [[float(i) for i in range(12)]]
 
 

@@ -64,11 +64,11 @@ def test_returned_observations_are_independent():
 
 @both_mazes
 def test_random_walks_equal_the_twin_and_the_pure_jax_environment(apples):
-    """Four walks of 160 steps, so three time limits each; right and down twice as likely, to find something."""
+    """Eight walks of 160 steps, so three time limits each; right and down twice as likely, to find something."""
     environment, pure = gymnasium.make(IDS[apples]), KeyDoorTreasure(apples)
     step = jax.jit(pure.step)
     rewarded, draw = 0, np.random.default_rng(1)
-    for _ in range(4):
+    for _ in range(8):
         place, time, state = first_place(apples), 0, pure.reset(jax.random.key(0))
         environment.reset()
         for action in draw.choice(4, size=160, p=[1 / 6, 1 / 3, 1 / 3, 1 / 6]):

@@ -37,7 +37,9 @@ def test_without_mujoco_the_command_that_installs_it_is_named(monkeypatch):
         raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install ...`")
 
     monkeypatch.setattr(gymnasium, "make", lacking)
-    with pytest.raises(UsageError, match=r"'Hopper-v5' needs .* not installed: pip install 'self-imitation\[mujoco\]'$"):
+    with pytest.raises(
+        UsageError, match=r"'Hopper-v5' needs .* not installed: pip install 'self-imitation\[mujoco\]'$"
+    ):
         make_env("Hopper-v5")
     with pytest.raises(UsageError, match=r"'CartPole-v1' needs .* not installed: MuJoCo is not installed"):
         make_env("CartPole-v1")

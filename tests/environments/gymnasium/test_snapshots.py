@@ -92,6 +92,7 @@ def test_only_environments_whose_whole_state_is_known(gym_id, possible):
     assert make_vector(gym_id, 1, False).can_snapshot == possible
 
 
+@pytest.mark.filterwarnings("ignore:.*precision lowered")
 def test_not_under_an_unknown_wrapper():
     env = make_env("Hopper-v5")
     makers = [lambda: RescaleAction(env, -1.0, 1.0)]

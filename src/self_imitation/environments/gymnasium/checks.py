@@ -16,8 +16,8 @@ from self_imitation.errors import FaultyEnvironmentError
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Raises `FaultyEnvironmentError` where an environment returns something else than its spaces promise.
 
-    Dict and Tuple observations become a flat Dict of the parts that are used, so text and the like go no further than
-    this. `info` is dropped: it is never read, and Gymnasium can't batch one that changes its structure.
+    Parts of Dict and Tuple observations that are not used, such as text, are dropped; a Tuple becomes a Dict, so that
+    the other parts keep their index. `info` is dropped too: Gymnasium can't batch one that changes its structure.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], name: str):
@@ -25,10 +25,8 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         max_episode_steps = env.spec.max_episode_steps if env.spec else None
         self.spaces = describe(env.observation_space, env.action_space, max_episode_steps, name)
-        self._parts = {".".join(map(str, part.path)): part for part in self.spaces.parts}
-        self._is_plain = not isinstance(env.observation_space, spaces.Dict | spaces.Tuple)
-        if not self._is_plain:
-            self.observation_space = spaces.Dict(OrderedDict((name, part.space) for name, part in self._parts.items()))
+        if isinstance(env.observation_space, spaces.Dict | spaces.Tuple):
+            self.observation_space = _to_space(_nest({part.path: part.space for part in self.spaces.parts}))
             self.spaces = replace(self.spaces, observation_space=self.observation_space)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
@@ -53,8 +51,7 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _checked_observation(self, observation: Any) -> Any:
         """A copy, since an environment may write its next observation into the same array."""
-        checked = {name: _checked(part, observation) for name, part in self._parts.items()}
-        return checked[""] if self._is_plain else checked
+        return _nest({part.path: _checked(part, observation) for part in self.spaces.parts})
 
 
 def _checked(part: Part, observation: Any) -> np.ndarray:
@@ -77,6 +74,25 @@ def _checked(part: Part, observation: Any) -> np.ndarray:
     if isinstance(space, CATEGORIES) and not space.contains(found.astype(space.dtype)[()]):
         raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, which is not in {space}")
     return found
+
+
+def _nest(values: dict[tuple[Any, ...], Any]) -> Any:
+    """Nested dicts with the values at their paths; the value itself if its path is empty."""
+    if () in values:
+        return values[()]
+    root: dict[Any, Any] = {}
+    for path, value in values.items():
+        node = root
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = value
+    return root
+
+
+def _to_space(tree: Any) -> spaces.Space[Any]:
+    if not isinstance(tree, dict):
+        return tree
+    return spaces.Dict(OrderedDict((key, _to_space(child)) for key, child in tree.items()))
 
 
 def _is_single_number(value: Any) -> bool:

@@ -14,13 +14,13 @@ from self_imitation.errors import bad_value
 class _Transitions(NamedTuple):
     """Result of every action in every state; states are numbered by their observation."""
 
+    max_episode_steps: int
     levels: tuple[int, ...]
     """Number of values of each entry of the observation."""
     next_observation: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
     first_observation: np.ndarray
-    max_episode_steps: int
 
 
 @cache
@@ -42,8 +42,8 @@ def _transitions(apples: bool) -> _Transitions:
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         steps = jax.jit(jax.vmap(jax.vmap(step, (None, 0)), (0, None)))(observations, np.arange(len(MOVES)))
         first = environment.observe(environment.reset(jax.random.key(0)))
-    observation, reward, terminated, first = map(np.asarray, (steps.observation, steps.reward, steps.terminated, first))
-    return _Transitions(levels, observation, reward, terminated, first, MAX_EPISODE_STEPS)
+    tables = [np.asarray(array) for array in (steps.observation, steps.reward, steps.terminated, first)]
+    return _Transitions(MAX_EPISODE_STEPS, levels, *tables)
 
 
 class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):

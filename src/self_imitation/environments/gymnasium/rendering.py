@@ -1,5 +1,6 @@
 """One copy of an environment that can be watched."""
 
+import contextlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 
-from self_imitation.environments.atari import FRAME_SKIP
+from self_imitation.environments import atari
 from self_imitation.environments.gymnasium.checks import CheckedEnv
 from self_imitation.environments.gymnasium.make import is_mujoco, make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
@@ -30,8 +31,8 @@ def make_player(gym_id: str | None, atari_rom: str | None) -> "Player":
     """
     if gym_id is None:
         assert atari_rom is not None
-        atari = AtariInColour(atari_rom)
-        return Player(atari, atari.spaces, f"atari:{atari_rom}")
+        game = AtariInColour(atari_rom)
+        return Player(game, game.spaces, f"atari:{atari_rom}")
     env = _make_renderable(gym_id)
     return Player(env, env.spaces, gym_id)
 
@@ -79,7 +80,7 @@ class AtariInColour(gymnasium.Env[np.ndarray, Any]):
 
     metadata = {  # noqa: RUF012 (Gymnasium declares it so)
         "render_modes": ["rgb_array"],
-        "render_fps": 60 / FRAME_SKIP,
+        "render_fps": 60 / atari.FRAME_SKIP,
     }
 
     def __init__(self, rom: str):
@@ -132,8 +133,9 @@ def _require_rgb_array(gym_id: str, metadata: Mapping[str, Any]) -> None:
 
 
 def _declared_metadata(gym_id: str) -> Mapping[str, Any]:
-    """Metadata of the environment's class."""
+    """Metadata of the environment's class, as far as it can be imported."""
     entry = gymnasium.registry.get(gym_id.rpartition(":")[2])
     creator: Any = entry.entry_point if entry else None
-    creator = load_env_creator(creator) if isinstance(creator, str) else creator
+    with contextlib.suppress(ImportError, gymnasium.error.Error):
+        creator = load_env_creator(creator) if isinstance(creator, str) else creator
     return getattr(creator, "metadata", {"render_modes": ["rgb_array"]})

@@ -31,7 +31,7 @@ class Part:
     """Keys and indices that lead to it through Dict and Tuple spaces."""
     space: spaces.Space[Any]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """As error messages call it."""
         return f"observation {'.'.join(map(str, self.path))!r}" if self.path else "observation"

@@ -5,7 +5,6 @@ import multiprocessing
 import signal
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,10 +13,10 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from self_imitation.environments.atari import FRAME_SKIP, MAX_FRAMES, SIDE, STACK
+from self_imitation.environments import atari
 from self_imitation.environments.gymnasium import snapshots
 from self_imitation.environments.gymnasium.make import make_env
-from self_imitation.environments.gymnasium.spaces import Spaces, describe
+from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.errors import FaultyEnvironmentError, bad_value, first_line
 from self_imitation.types import Observation
 
@@ -60,7 +59,7 @@ class VectorEnv:
         with wrap_env_errors():
             raw, reward, terminated, truncated, info = self.env.step(self.spaces.action(action))
         reward, terminated, truncated = np.array(reward, np.float64), np.array(terminated), np.array(truncated)
-        _check_rewards(reward)
+        _require_finite("reward", reward)
         observation = next_observation = self._convert(raw)
         ended = terminated | truncated
         if ended.any():
@@ -95,21 +94,9 @@ class VectorEnv:
             self.env.closed = True
 
     def _convert(self, raw: Any) -> Observation:
-        with np.errstate(over="ignore"):
-            observation = self.spaces.observation(raw)
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(observation) if leaf.dtype.kind == "f"):
-            self._raise_not_finite(raw)
-        return observation
-
-    def _raise_not_finite(self, raw: Any) -> None:
         for part in self.spaces.parts:
-            values = np.asarray(part.select(raw))
-            with np.errstate(over="ignore"):
-                found = np.argwhere(~np.isfinite(values.astype(np.float32)))
-            if len(found):
-                value, index = values[tuple(found[0])], found[0][1:].tolist()
-                where = f" at index {index}" if index else ""
-                raise FaultyEnvironmentError(f"{part.name} has {value}{where}{_beyond_float32(value)}")
+            _require_finite(part.name, np.asarray(part.select(raw)))
+        return self.spaces.observation(raw)
 
 
 def make_vector(gym_id: str, num_envs: int, in_processes: bool) -> VectorEnv:
@@ -126,25 +113,29 @@ def make_vector(gym_id: str, num_envs: int, in_processes: bool) -> VectorEnv:
 
 
 def make_atari_vector(game_rom: str, num_envs: int, num_threads: int) -> VectorEnv:
-    """Atari games in ale-py's threads; observations are stacks of frames [N, 84, 84, 4], oldest frame first."""
+    """Copies of an Atari game in ale-py's threads; observations are stacks of 4 frames [N, 84, 84, 4], oldest first."""
     env = make_emulators(game_rom, num_envs, num_threads, autoreset_mode=AutoresetMode.SAME_STEP)
     return VectorEnv(env, describe_atari(env))
 
 
 def make_emulators(game_rom: str, num_envs: int, num_threads: int, **changes: Any) -> Any:
-    """The paper's preprocessing: frame skip 4, maximum of two frames, 84 x 84 grey, stacks of 4, up to 30 no-ops, FIRE
-    on reset, no sticky actions; losing a life does not end an episode.
-    """
+    """ale-py's `AtariVectorEnv` with the paper's preprocessing; `changes` are other arguments of it."""
     from ale_py.vector_env import AtariVectorEnv
 
-    size = {"img_height": SIDE, "img_width": SIDE, "stack_num": STACK, "frameskip": FRAME_SKIP}
-    options = {**size, "max_num_frames_per_episode": MAX_FRAMES, "reward_clipping": False, **changes}
-    return AtariVectorEnv(game_rom, num_envs, num_threads=num_threads, **options)
+    options = {
+        "img_height": atari.SIDE,
+        "img_width": atari.SIDE,
+        "stack_num": atari.STACK,
+        "frameskip": atari.FRAME_SKIP,
+        "max_num_frames_per_episode": atari.MAX_FRAMES,
+        "reward_clipping": False,
+    }
+    return AtariVectorEnv(game_rom, num_envs, num_threads=num_threads, **{**options, **changes})
 
 
 def describe_atari(env: Any) -> Spaces:
-    spaces = describe(env.single_observation_space, env.single_action_space, MAX_FRAMES // FRAME_SKIP, "atari")
-    return replace(spaces, spec=replace(spaces.spec, stack=STACK))
+    actions = env.single_action_space
+    return Spaces(atari.spec(int(actions.n)), env.single_observation_space, actions)
 
 
 @contextlib.contextmanager
@@ -179,15 +170,18 @@ def _make_in_worker(gym_id: str) -> gymnasium.Env[Any, Any]:
     return make_env(gym_id)
 
 
-def _check_rewards(reward: np.ndarray) -> None:
+def _require_finite(name: str, values: np.ndarray) -> None:
+    """Raise if one of the numbers [N, ...] is not finite in float32."""
+    if values.dtype.kind != "f":
+        return
     with np.errstate(over="ignore"):
-        finite = np.isfinite(reward.astype(np.float32))
+        finite = np.isfinite(values.astype(np.float32))
     if not finite.all():
-        raise FaultyEnvironmentError(f"reward is {reward[~finite][0]}{_beyond_float32(reward[~finite][0])}")
-
-
-def _beyond_float32(value: Any) -> str:
-    return ", beyond the range of float32" if np.isfinite(value) else ""
+        first = np.argwhere(~finite)[0]
+        value, index = values[tuple(first)], first[1:].tolist()
+        where = f" at index {index}" if index else ""
+        reason = ", beyond the range of float32" if np.isfinite(value) else ""
+        raise FaultyEnvironmentError(f"{name} is {value}{where}{reason}")
 
 
 def _with_rows(rows: np.ndarray, array: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ class Ale:
     """K x N emulators of one game."""
 
     can_be_saved = False
+    can_be_shared = True
 
     def __init__(self, rom: str, seeds: np.ndarray, num_threads: int):
         threads = min(num_threads, seeds.size)

@@ -84,6 +84,7 @@ class EnvPool:
     """A pool of K x N environments."""
 
     can_be_saved = False
+    can_be_shared = False  # EnvPool compiles the address of the pool into the program
 
     def __init__(self, pool: Any, shape: tuple[int, ...], name: str):
         self.pool, self._shape = pool, shape

@@ -57,8 +57,8 @@ def test_mode_is_the_likeliest_action():
     assert Categorical(jnp.asarray(LOGITS)).mode().dtype == jnp.int32
 
 
-def test_samples_come_as_often_as_their_probability():
-    """Chi-square over 20 000 draws; a right sampler fails it once in a thousand seeds, and this seed is fixed."""
+def test_sample_frequencies_match_the_probabilities():
+    """Chi-square over 20 000 samples; a right sampler fails it once in a thousand seeds, and this seed is fixed."""
     draws = 20_000
     for row in LOGITS[:3]:
         sample = Categorical(jnp.tile(jnp.asarray(row), (draws, 1))).sample(jax.random.key(0))
@@ -84,13 +84,13 @@ def test_actions_in_a_column_are_refused():
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_actions_of_another_number_are_refused(count):
+def test_actions_of_another_batch_size_are_refused(count):
     """Also the one that would broadcast."""
     with pytest.raises((TypeCheckError, ValueError)):
         Categorical(jnp.zeros((3, 2))).log_prob(jnp.zeros(count, jnp.int32))
 
 
-def test_a_forbidden_action_costs_no_nan():
+def test_a_masked_action_gives_no_nan():
     """A user may mask actions with logits of -inf: what is left is a distribution like any other, gradients too."""
     logits = jnp.array([[0.0, 0.0, -jnp.inf]])
 
@@ -116,7 +116,7 @@ def several(rows=slice(None)):
     return MultiCategorical(tuple(Categorical(jnp.asarray(part[rows])) for part in PARTS))
 
 
-def test_the_probability_of_several_choices_is_the_product_of_theirs():
+def test_probability_of_several_choices_is_the_product_of_theirs():
     log_probs = [scipy.special.log_softmax(part.astype(np.float64), axis=1) for part in PARTS]
     total = np.zeros(6)
     for combination in COMBINATIONS:
@@ -127,20 +127,20 @@ def test_the_probability_of_several_choices_is_the_product_of_theirs():
     np.testing.assert_allclose(total, np.ones(6), rtol=1e-5)
 
 
-def test_the_entropy_of_several_choices_is_the_sum_of_theirs():
+def test_entropy_of_several_choices_is_the_sum_of_theirs():
     expected = sum(
         scipy.stats.entropy(scipy.special.softmax(part.astype(np.float64), axis=1), axis=1) for part in PARTS
     )
     np.testing.assert_allclose(several().entropy(), expected, rtol=1e-5)
 
 
-def test_the_mode_of_several_choices_is_the_likeliest_of_each():
+def test_mode_of_several_choices_is_the_likeliest_of_each():
     mode = several().mode()
     assert mode.dtype == jnp.int32
     np.testing.assert_array_equal(mode, np.stack([part.argmax(axis=1) for part in PARTS], axis=1))
 
 
-def test_several_choices_come_as_often_as_their_probability_and_independently():
+def test_several_choices_are_sampled_independently_by_their_probabilities():
     """Chi-square over all 24 combinations: choices that share their random numbers would not come out as products."""
     draws = 20_000
     row = MultiCategorical(tuple(Categorical(jnp.tile(jnp.asarray(part[:1]), (draws, 1))) for part in PARTS))
@@ -152,8 +152,8 @@ def test_several_choices_come_as_often_as_their_probability_and_independently():
     assert scipy.stats.chisquare(observed, expected * draws / expected.sum()).pvalue > 1e-3
 
 
-def test_choices_of_equal_odds_differ():
-    """With one key for all of them, equal choices would always fall alike."""
+def test_equal_choices_are_sampled_with_different_keys():
+    """With one key for all of them, equal choices would always have equal samples."""
     same = MultiCategorical((Categorical(jnp.zeros((5000, 2))),) * 2)
     sample = np.asarray(same.sample(jax.random.key(0)))
     assert np.mean(sample[:, 0] == sample[:, 1]) == pytest.approx(0.5, abs=0.03)  # four standard deviations
@@ -208,12 +208,12 @@ def test_gradients_of_a_log_density_by_hand():
     np.testing.assert_allclose(of_log_std, [2**2 - 1, 0.5**2 - 1], rtol=1e-5)
 
 
-def test_the_mode_of_a_gaussian_is_its_mean():
+def test_mode_of_a_gaussian_is_its_mean():
     np.testing.assert_array_equal(gaussian().mode(), MEAN)
 
 
-def test_samples_of_a_gaussian_have_its_moments():
-    """Kolmogorov-Smirnov for each number, over 20 000 draws; and no number goes with another."""
+def test_samples_of_a_gaussian_have_its_distribution():
+    """Kolmogorov-Smirnov for each number, over 20 000 samples; and no number goes with another."""
     sample = np.asarray(gaussian(np.tile(MEAN[:1], (20_000, 1))).sample(jax.random.key(0)))
     assert sample.dtype == np.float32
     deviations = (sample - MEAN[0]) / np.exp(LOG_STD)
@@ -233,13 +233,13 @@ def test_very_narrow_and_very_wide_gaussians_stay_finite():
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 3, 1), (2, 2), (3, 3), (2, 1), (1, 3)])
-def test_vectors_of_another_shape_are_refused(shape):
+def test_continuous_actions_of_another_shape_are_refused(shape):
     """Also those that would broadcast."""
     with pytest.raises((TypeError, ValueError)):
         gaussian().log_prob(jnp.zeros(shape))
 
 
-# Which one it is.
+# From the outputs of a network.
 
 
 @pytest.mark.parametrize(
@@ -252,38 +252,44 @@ def test_vectors_of_another_shape_are_refused(shape):
     ],
     ids=["discrete", "several", "one of several", "continuous"],
 )
-def test_how_many_numbers_describe_a_distribution(actions, count):
+def test_number_of_outputs(actions, count):
     assert outputs(actions) == count
 
 
-def test_numbers_of_one_choice_are_its_logits():
+def test_outputs_of_one_choice_are_its_logits():
     numbers = jnp.asarray(PARTS[1])
     policy = from_outputs(Discrete(3), numbers, None)
     assert isinstance(policy, Categorical)
     np.testing.assert_array_equal(policy.logits, numbers)
 
 
-def test_numbers_of_several_choices_are_their_logits_one_after_the_other():
+def test_outputs_of_several_choices_are_their_concatenated_logits():
     policy = from_outputs(MultiDiscrete((2, 3, 4)), jnp.asarray(np.concatenate(PARTS, axis=1)), None)
     assert isinstance(policy, MultiCategorical)
     for choice, part in zip(policy.choices, PARTS, strict=True):
         np.testing.assert_array_equal(choice.logits, part)
 
 
-def test_numbers_of_continuous_actions_are_their_means():
+def test_outputs_of_continuous_actions_are_their_means():
     policy = from_outputs(Continuous((-1.0,) * 3, (1.0,) * 3), jnp.asarray(MEAN), jnp.asarray(LOG_STD))
     assert isinstance(policy, DiagonalGaussian)
     np.testing.assert_array_equal(policy.mean, MEAN)  # not bounded: the environment clips
     np.testing.assert_array_equal(policy.log_std, LOG_STD)
 
 
-@pytest.mark.parametrize("actions", [Discrete(3), MultiDiscrete((2, 4)), Continuous((-1.0, -1.0), (1.0, 1.0))])
-def test_with_keys_of_their_own_members_of_a_batch_do_not_depend_on_each_other(actions):
+@pytest.mark.parametrize("actions", [Discrete(3), Continuous((-1.0, -1.0), (1.0, 1.0))])
+def test_samples_with_keys_of_their_own_do_not_depend_on_the_batch(actions):
     rows = np.random.default_rng(0).normal(size=(5, outputs(actions))).astype(np.float32)
     log_std = jnp.array([0.1, -0.3]) if isinstance(actions, Continuous) else None
     keys = jax.random.split(jax.random.key(1), 5)
-    together = sample_each(from_outputs(actions, jnp.asarray(rows), log_std), keys)
-    for i in range(5):
-        distribution = from_outputs(actions, jnp.asarray(rows[i : i + 1]), log_std)
-        np.testing.assert_array_equal(sample_each(distribution, keys[i : i + 1])[0], together[i])
-        np.testing.assert_array_equal(distribution.sample(keys[i])[0], together[i])
+
+    @jax.jit
+    def sample(rows, keys):
+        distribution = from_outputs(actions, rows, log_std)
+        return sample_each(distribution, keys), distribution.sample(keys[0])
+
+    together, _ = sample(rows, keys)
+    for i in range(2):
+        alone, plain = sample(rows[i : i + 1], keys[i : i + 1])
+        np.testing.assert_array_equal(alone[0], together[i])
+        np.testing.assert_array_equal(plain[0], together[i])

@@ -1,4 +1,4 @@
-"""The tree of priorities: exact against a plain array, exact in its frequencies, and never a leaf of weight 0."""
+"""The priority tree: exact against a plain array, exact in its frequencies, and never a leaf of weight 0."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from scipy import stats
 from self_imitation.replay import priority_tree
 from self_imitation.replay.priority_tree import PriorityTree
 
-CAPACITIES = (5, 1000, 1024, 1025, 20_000)
+CAPACITIES = (5, 1025, 20_000)
 """Trees with zero, one and two levels below the top, full and partly empty ones."""
 LARGEST = 100_000
 BATCH = 64
@@ -23,7 +23,7 @@ ROUNDING = 5e-6
 """How far, relative to the sum of all weights, float32 may move the boundary between two leaves."""
 
 update = jax.jit(priority_tree.update)
-draw = jax.jit(priority_tree.draw)
+sample = jax.jit(priority_tree.sample)
 
 
 def filled(weights: np.ndarray) -> PriorityTree:
@@ -90,13 +90,13 @@ def row_uniforms(tree: PriorityTree) -> np.ndarray:
     """Numbers next to the boundaries between the children of some of the nodes that have any weight."""
     rows = np.asarray(tree.sums).reshape(-1, 16)
     rows = rows[rows.sum(axis=1) > 0]
-    some = rows[np.random.default_rng(2).permutation(len(rows))[:4]]
+    some = rows[np.random.default_rng(2).integers(len(rows), size=4)]
     return np.concatenate([treacherous_uniforms(row, 128) for row in some])
 
 
-def assert_draws_only_positive(tree: PriorityTree, weights: np.ndarray) -> None:
+def assert_samples_only_positive(tree: PriorityTree, weights: np.ndarray) -> None:
     uniform = np.concatenate([treacherous_uniforms(weights), row_uniforms(tree)])
-    leaf, weight = map(np.asarray, draw(tree, jnp.asarray(at_every_level(tree, uniform))))
+    leaf, weight = map(np.asarray, sample(tree, jnp.asarray(at_every_level(tree, uniform))))
     assert leaf.min() >= 0
     assert leaf.max() < len(weights)
     assert_array_equal(weight, weights[leaf])
@@ -106,7 +106,7 @@ def assert_draws_only_positive(tree: PriorityTree, weights: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("capacity", "depth"), [(1, 0), (5, 0), (1024, 0), (1025, 1), (16_384, 1), (16_385, 2), (LARGEST, 2)]
 )
-def test_no_more_levels_than_needed_and_a_leaf_for_every_item(capacity, depth):
+def test_depth_is_minimal_and_every_item_has_a_leaf(capacity, depth):
     tree = jax.eval_shape(lambda: priority_tree.create(capacity))
     assert tree.depth == depth
     assert tree.top <= priority_tree.MAX_TOP
@@ -139,7 +139,7 @@ updates = st.lists(
         st.sampled_from([0.0, 0.5, 1.0]),
     ),
     min_size=1,
-    max_size=8,
+    max_size=5,
 )
 
 
@@ -153,22 +153,22 @@ def assert_follows_plain_array(capacity: int, operations: list) -> None:
         was_set[leaf[where]] = True
         assert_tree_equals(tree, weights, was_set)
         if weights.any():
-            assert_draws_only_positive(tree, weights)
+            assert_samples_only_positive(tree, weights)
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-@settings(deadline=None, derandomize=True, max_examples=25)
+@settings(deadline=None, derandomize=True, max_examples=12)
 @given(operations=updates)
-def test_any_updates_agree_with_a_plain_array(capacity, operations):
+def test_updates_match_a_plain_array(capacity, operations):
     assert_follows_plain_array(capacity, operations)
 
 
-def test_updates_agree_with_a_plain_array_at_full_size():
+def test_updates_match_a_plain_array_at_full_size():
     ways = [("anywhere", "priorities", 0.0, 0.5), ("run", "wide", 0.5, 0.0), ("few", "equal", 0.0, 0.0)]
-    assert_follows_plain_array(LARGEST, [(seed, *ways[seed % 3]) for seed in range(9)])
+    assert_follows_plain_array(LARGEST, [(seed, *ways[seed % 3]) for seed in range(6)])
 
 
-def test_minimum_is_of_the_leaves_set_and_follows_them_up_again():
+def test_minimum_is_that_of_the_leaves_set_and_can_rise_again():
     tree = priority_tree.create(1025)
     assert tree.minimum == jnp.inf
 
@@ -183,15 +183,15 @@ def test_minimum_is_of_the_leaves_set_and_follows_them_up_again():
     assert tree.minimum == 2.0
 
 
-@pytest.mark.parametrize("capacity", [1000, 5000, 20_000])
-def test_frequencies_are_in_proportion_to_the_weights(capacity):
-    """200 leaves from the smallest weight to 1, in random places of trees of every depth."""
+@pytest.mark.parametrize("capacity", [1000, 20_000])
+def test_frequencies_are_proportional_to_the_weights(capacity):
+    """200 leaves from the smallest weight to 1, in random places of the tree."""
     rng = np.random.default_rng(capacity)
     places = rng.choice(capacity, 200, replace=False)
     weights = np.zeros(capacity, np.float32)
     weights[places] = np.geomspace(FLOOR, 1, 200)
     tree = filled(weights)
-    leaf, _ = draw(tree, jnp.asarray(rng.random((tree.levels, 2_000_000), dtype=np.float32)))
+    leaf, _ = sample(tree, jnp.asarray(rng.random((tree.levels, 1_000_000), dtype=np.float32)))
     counts = np.bincount(np.asarray(leaf), minlength=capacity)
     assert counts.sum() == counts[places].sum()
     probabilities = weights[places].astype(np.float64) / weights.sum(dtype=np.float64)
@@ -226,50 +226,50 @@ def patterns(capacity: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 @pytest.mark.parametrize("pattern", patterns(5))
-def test_a_leaf_of_weight_zero_is_never_drawn(capacity, pattern):
+def test_a_leaf_of_weight_zero_is_never_sampled(capacity, pattern):
     weights = patterns(capacity)[pattern]
-    assert_draws_only_positive(filled(weights), weights)
+    assert_samples_only_positive(filled(weights), weights)
 
 
-@pytest.mark.parametrize("capacity", [5000, 20_000])
+@pytest.mark.parametrize("capacity", [20_000])
 def test_rounding_does_not_lead_past_the_last_positive_leaf_of_a_row(capacity):
-    """A row's sum must be added up just as the draw adds up its leaves: an ulp more would lead to the empty one."""
+    """A row's sum must be added up just as sampling adds up its leaves: an ulp more would lead to the empty one."""
     rng = np.random.default_rng(9)
     row = 16 * (capacity // 32) + np.arange(16)
-    for _ in range(60):
+    for _ in range(30):
         weights = np.zeros(capacity, np.float32)
         weights[row[:15]] = rng.uniform(FLOOR, 1, 15)
         tree = update(priority_tree.create(capacity), row, weights[row], np.ones(16, bool))
-        assert_draws_only_positive(tree, weights)
+        assert_samples_only_positive(tree, weights)
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_a_partly_filled_tree_draws_only_what_was_set(capacity):
+def test_a_partly_filled_tree_samples_only_what_was_set(capacity):
     rng = np.random.default_rng(1)
     tree, weights = priority_tree.create(capacity), np.zeros(capacity, np.float32)
     for stored in sorted({1, 2, 5, *(n for n in (16, 17, 64) if n <= capacity)}):
         leaf = np.minimum(np.arange(BATCH), stored - 1)
         weights[:stored] = rng.uniform(FLOOR, 1, stored)
         tree = update(tree, leaf, weights[leaf], np.arange(BATCH) < stored)
-        assert_draws_only_positive(tree, weights)
+        assert_samples_only_positive(tree, weights)
         assert tree.minimum == weights[:stored].min()
 
 
-@pytest.mark.parametrize("capacity", [5000, 20_000])
+@pytest.mark.parametrize("capacity", [20_000])
 def test_sums_do_not_drift_over_thousands_of_updates(capacity):
-    """After many leaps between huge and tiny weights all but one leaf go to 0: what is left is exactly that one."""
+    """After thousands of jumps between huge and tiny weights all leaves but one are set to 0: that one is left exactly."""
     rng = np.random.default_rng(2)
-    leaf = rng.integers(0, capacity, (4000, 8))
-    weight = np.broadcast_to(np.where(rng.random((4000, 1)) < 0.5, 1e6, 1e-6) * rng.uniform(1, 2, (4000, 1)), (4000, 8))
+    leaf = rng.integers(0, capacity, (2000, 8))
+    weight = np.broadcast_to(np.where(rng.random((2000, 1)) < 0.5, 1e6, 1e-6) * rng.uniform(1, 2, (2000, 1)), (2000, 8))
 
     @jax.jit
-    def leap(tree, leaf, weight):
+    def jump(tree, leaf, weight):
         def one(tree, step):
             return priority_tree.update(tree, *step, jnp.ones(8, bool)), None
 
         return jax.lax.scan(one, tree, (leaf, weight))[0]
 
-    tree = leap(priority_tree.create(capacity), jnp.asarray(leaf, jnp.int32), jnp.asarray(weight, jnp.float32))
+    tree = jump(priority_tree.create(capacity), jnp.asarray(leaf, jnp.int32), jnp.asarray(weight, jnp.float32))
     expected, was_set = np.zeros(capacity, np.float32), np.zeros(capacity, bool)
     for leaves, weights in zip(leaf, weight, strict=True):
         expected[leaves], was_set[leaves] = weights, True
@@ -280,12 +280,12 @@ def test_sums_do_not_drift_over_thousands_of_updates(capacity):
     tree = update(tree, jnp.arange(capacity), jnp.asarray(expected), jnp.ones(capacity, bool))
     assert_tree_equals(tree, expected, np.ones(capacity, bool))
     assert float(tree.sums[: tree.top].sum()) == expected[capacity - 7]
-    chosen, _ = draw(tree, jnp.asarray(at_every_level(tree, treacherous_uniforms(expected))))
+    chosen, _ = sample(tree, jnp.asarray(at_every_level(tree, treacherous_uniforms(expected))))
     assert set(np.asarray(chosen).tolist()) == {capacity - 7}
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_each_number_chooses_at_its_level_as_an_exact_cumulative_sum_does(capacity):
+def test_each_level_selects_as_an_exact_cumulative_sum_does(capacity):
     """Below the node reached, children come in proportion to their weight; near a boundary, rounding decides."""
     rng = np.random.default_rng(3)
     middle = np.abs(np.arange(capacity) - capacity // 2) < 20  # neighbours, and others far from them
@@ -293,8 +293,8 @@ def test_each_number_chooses_at_its_level_as_an_exact_cumulative_sum_does(capaci
     weights = np.where(positive, rng.uniform(FLOOR, 1, capacity), 0).astype(np.float32)
     tree = filled(weights)
     uniform = at_every_level(tree, np.concatenate([treacherous_uniforms(weights), row_uniforms(tree)]))
-    leaf = np.asarray(draw(tree, jnp.asarray(uniform))[0])
-    assert_array_equal(leaf, np.asarray(draw(tree, jnp.asarray(uniform))[0]), "the same numbers, the same leaves")
+    leaf = np.asarray(sample(tree, jnp.asarray(uniform))[0])
+    assert_array_equal(leaf, np.asarray(sample(tree, jnp.asarray(uniform))[0]), "the same numbers, the same leaves")
 
     levels = [np.pad(weights.astype(np.float64), (0, tree.top * 16**tree.depth - capacity))]
     for _ in range(tree.depth):
@@ -312,7 +312,7 @@ def test_each_number_chooses_at_its_level_as_an_exact_cumulative_sum_does(capaci
         assert (mass >= below - slack).all()
 
 
-def test_a_small_weight_among_a_hundred_thousand_others_is_found_as_often_as_it_should():
+def test_a_small_weight_among_a_hundred_thousand_is_sampled_as_often_as_it_should():
     """One number of 24 bits would never lead to a weight this far below the rounding of the sum, or too often."""
     weights = np.ones(LARGEST, np.float32)
     weights[77_777] = FLOOR
@@ -323,34 +323,34 @@ def test_a_small_weight_among_a_hundred_thousand_others_is_found_as_often_as_it_
     uniform = np.random.default_rng(5).random((tree.levels, 4_000_000), dtype=np.float32)
     uniform[0] = start
     uniform[1] = (77_777 % 256 // 16 + 0.5) / 16  # and to its row
-    count = int((np.asarray(draw(tree, jnp.asarray(uniform))[0]) == 77_777).sum())
+    count = int((np.asarray(sample(tree, jnp.asarray(uniform))[0]) == 77_777).sum())
     expected = 4_000_000 * FLOOR / (15 + FLOOR)
     assert abs(count - expected) < 5 * expected**0.5
 
 
-@pytest.mark.parametrize("capacity", [1000, 20_000])
-def test_trees_side_by_side_are_as_each_alone(capacity):
+@pytest.mark.parametrize("capacity", [20_000])
+def test_vmapped_trees_match_single_ones(capacity):
     rng = np.random.default_rng(4)
     trees = [priority_tree.create(capacity) for _ in range(3)]
     together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-    update_all, draw_all = jax.jit(jax.vmap(priority_tree.update)), jax.jit(jax.vmap(priority_tree.draw))
+    update_all, sample_all = jax.jit(jax.vmap(priority_tree.update)), jax.jit(jax.vmap(priority_tree.sample))
     for masked in (0.0, 0.5, 1.0):
         steps = [random_update(rng, capacity, "anywhere", "priorities", 0.2, masked) for _ in trees]
         trees = [update(tree, *step) for tree, step in zip(trees, steps, strict=True)]
         together = update_all(together, *(np.stack(part) for part in zip(*steps, strict=True)))
         uniform = rng.random((3, trees[0].levels, BATCH), dtype=np.float32)
-        leaf, weight = draw_all(together, uniform)
+        leaf, weight = sample_all(together, uniform)
         for k, tree in enumerate(trees):
             for mine, alone in zip(jax.tree.leaves(together), jax.tree.leaves(tree), strict=True):
                 assert_array_equal(mine[k], alone)
-            alone_leaf, alone_weight = draw(tree, uniform[k])
+            alone_leaf, alone_weight = sample(tree, uniform[k])
             assert_array_equal(leaf[k], alone_leaf)
             assert_array_equal(weight[k], alone_weight)
 
 
 @pytest.mark.parametrize("find", [priority_tree._find_by_walking, priority_tree._find_by_comparing])
 @pytest.mark.parametrize("zeros", [0.0, 0.5, 0.99])
-def test_on_every_device_the_top_is_searched_as_an_exact_cumulative_sum(find, zeros):
+def test_top_level_search_matches_an_exact_cumulative_sum(find, zeros):
     rng = np.random.default_rng(0)
     sums = np.where(rng.random(1024) < zeros, 0, 10.0 ** rng.uniform(-4, 3, 1024)).astype(np.float32)
     sums[500] = 1.0  # else there may be none

@@ -1,4 +1,4 @@
-"""Networks: their weights, and what becomes of each kind of observation and action."""
+"""Networks: their weights, each kind of observation and action, and networks that a user registers."""
 
 import dataclasses
 
@@ -8,9 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from self_imitation.config import NetworkConfig
+from self_imitation.errors import UsageError
+from self_imitation.networks import actor_critic
+from self_imitation.networks.actor_critic import (
+    Convolution,
+    Network,
+    create,
+    encode,
+    encoded_width,
+    orthogonal,
+    register_network,
+)
 from self_imitation.networks.distributions import Categorical, DiagonalGaussian, MultiCategorical
-from self_imitation.networks.actor_critic import Convolution, Network, encode, encoded_width, orthogonal
+from self_imitation.settings import NetworkConfig
 from self_imitation.types import Continuous, Discrete, MultiDiscrete, Spec
 
 SPEC = Spec(observation_shape=(7,), actions=Discrete(4), max_episode_steps=50)
@@ -33,7 +43,7 @@ def assert_orthogonal(weight, gain):
     np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5 * max(gain**2, 1e-2))
 
 
-def test_weights_are_orthogonal_with_the_gains_of_the_authors(separate, shared):
+def test_weights_are_orthogonal_with_the_authors_gains(separate, shared):
     for network in (separate, shared):
         for body in (network.policy_body, network.value_body):
             for layer in body.layers if body else ():
@@ -69,7 +79,7 @@ def test_shapes_of_the_layers(separate, shared):
     assert shared.value_body is None
 
 
-def test_every_layer_is_drawn_anew(separate):
+def test_every_layer_is_initialised_independently(separate):
     """Policy and value bodies have equal shapes, not equal weights; another seed gives another network."""
     for mine, other in zip(separate.policy_body.layers, separate.value_body.layers, strict=True):
         assert np.abs(mine.weight - other.weight).max() > 0.1
@@ -87,10 +97,10 @@ def forward(layers, x):
 def randomised(network, scale=0.3):
     """The same network with biases that are not 0, so that leaving them out would show."""
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: x + jnp.asarray(scale * rng.normal(size=x.shape), x.dtype), network)
+    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x) + scale * rng.normal(size=x.shape), x.dtype), network)
 
 
-def test_outputs_equal_numpy(separate, shared):
+def test_outputs_match_numpy(separate, shared):
     x = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
     for network in (randomised(separate), randomised(shared)):
         distribution, value = network(jnp.asarray(x))
@@ -105,7 +115,7 @@ def test_outputs_equal_numpy(separate, shared):
 
 
 @pytest.mark.parametrize("output", ["policy", "value"])
-def test_separate_bodies_learn_apart_and_a_shared_one_together(separate, shared, output):
+def test_gradients_reach_separate_bodies_apart_and_a_shared_one_together(separate, shared, output):
     x = jnp.ones((3, 7))
 
     def one_output(network):
@@ -115,21 +125,21 @@ def test_separate_bodies_learn_apart_and_a_shared_one_together(separate, shared,
     def moved(body):
         return any(np.asarray(leaf).any() for leaf in jax.tree.leaves(body))
 
-    gradient = jax.grad(one_output)(randomised(separate))
+    gradient = jax.jit(jax.grad(one_output))(randomised(separate))
     assert moved(gradient.policy_body) == moved(gradient.policy_head) == (output == "policy")
     assert moved(gradient.value_body) == moved(gradient.value_head) == (output == "value")
-    gradient = jax.grad(one_output)(randomised(shared))
+    gradient = jax.jit(jax.grad(one_output))(randomised(shared))
     assert moved(gradient.policy_body)
     assert moved(gradient.policy_head) != moved(gradient.value_head)
 
 
-def test_the_first_policy_is_nearly_even(separate):
+def test_initial_policy_is_nearly_uniform(separate):
     distribution, _ = separate(jnp.asarray(np.random.default_rng(0).integers(13, size=(50, 7)), jnp.float32))
     assert np.abs(jax.nn.softmax(distribution.logits) - 0.25).max() < 0.02
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 6), (3, 8), (3, 7, 2)])
-def test_an_observation_of_another_shape_or_without_its_batch_is_refused(separate, shape):
+def test_observations_of_another_shape_are_refused(separate, shape):
     with pytest.raises(TypeError):
         separate(jnp.zeros(shape))
 
@@ -149,31 +159,31 @@ def test_pixels_are_scaled_to_one():
     assert (float(seen.min()), float(seen.max())) == (0.0, 1.0)
 
 
-def test_categories_are_one_hot_one_after_the_other():
+def test_categories_are_concatenated_one_hot_vectors():
     seen = encode(CATEGORIES, jnp.array([[2, 0], [0, 1]], jnp.int32))
     assert seen.dtype == jnp.float32
     assert seen.tolist() == [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1]]
 
 
-def test_numbers_are_as_they_are():
+def test_numbers_are_not_changed():
     whole = jnp.array([[[1, 2, 3], [-4, 5, 6]]], jnp.int32)
     assert encode(NUMBERS, whole).dtype == jnp.float32
     np.testing.assert_array_equal(encode(NUMBERS, whole), whole)
 
 
-def test_how_many_numbers_the_first_layer_takes():
+def test_width_of_the_first_layer():
     assert (encoded_width(CATEGORIES), encoded_width(NUMBERS), encoded_width(SPEC)) == (5, 6, 7)
 
 
-def test_a_table_of_numbers_is_seen_row_by_row():
+def test_a_matrix_of_numbers_is_flattened_by_rows():
     config = NetworkConfig(hidden=(8,), shared=True)
     network = randomised(Network(NUMBERS, config, np.random.default_rng(0)))
     flat = randomised(Network(Spec((6,), Discrete(4), None), config, np.random.default_rng(0)))
     x = np.random.default_rng(1).normal(size=(5, 2, 3)).astype(np.float32)
-    np.testing.assert_array_equal(network(jnp.asarray(x))[1], flatten_time(jnp.asarray(x.reshape(5, 6)))[1])
+    np.testing.assert_array_equal(network(jnp.asarray(x))[1], flat(jnp.asarray(x.reshape(5, 6)))[1])
 
 
-def test_categories_choose_rows_of_the_first_layer():
+def test_categories_select_rows_of_the_first_layer():
     network = randomised(Network(CATEGORIES, NetworkConfig(hidden=(8,), shared=True), np.random.default_rng(0)))
     (layer,) = network.policy_body.layers
     assert layer.weight.shape == (5, 8)
@@ -190,7 +200,7 @@ def test_categories_choose_rows_of_the_first_layer():
 
 @pytest.fixture(scope="module")
 def seeing():
-    return Network(IMAGES, NetworkConfig(hidden=(512,), shared=True), np.random.default_rng(0))
+    return Network(IMAGES, NetworkConfig(hidden=(16,)), np.random.default_rng(0))
 
 
 def test_shapes_of_the_convolutions(seeing):
@@ -199,14 +209,14 @@ def test_shapes_of_the_convolutions(seeing):
     weights = [convolution.weight.shape for convolution in convolutions]
     assert weights == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64)]
     assert [convolution.stride for convolution in convolutions] == [4, 2, 1]
-    x, shapes = jnp.zeros((2, 84, 84, 4)), []
+    x, shapes = jax.ShapeDtypeStruct((2, 84, 84, 4), jnp.float32), []
     for convolution in convolutions:
-        x = convolution(x)
+        x = jax.eval_shape(convolution, x)
         shapes.append(x.shape)
     assert shapes == [(2, 20, 20, 32), (2, 9, 9, 64), (2, 7, 7, 64)]
-    assert [layer.weight.shape for layer in seeing.policy_body.layers] == [(3136, 512)]
+    assert [layer.weight.shape for layer in seeing.policy_body.layers] == [(3136, 16)]
     assert seeing.value_body is None
-    assert (seeing.policy_head.weight.shape, seeing.value_head.weight.shape) == ((512, 4), (512, 1))
+    assert (seeing.policy_head.weight.shape, seeing.value_head.weight.shape) == ((16, 4), (16, 1))
 
 
 def test_convolutions_are_orthogonal_and_their_biases_zero(seeing):
@@ -217,7 +227,7 @@ def test_convolutions_are_orthogonal_and_their_biases_zero(seeing):
     assert_orthogonal(seeing.policy_body.layers[0].weight, np.sqrt(2))
 
 
-def test_bodies_of_their_own_have_convolutions_of_their_own():
+def test_separate_bodies_have_separate_convolutions():
     network = Network(
         Spec((36, 36, 1), Discrete(2), None, observation_kind="image"),
         NetworkConfig(hidden=(8,), shared=False),
@@ -250,12 +260,12 @@ def test_a_convolution_by_hand():
         np.testing.assert_array_equal(seen[0, :, :, 0], np.array(expected) + 0.5)
 
 
-def test_outputs_for_images_equal_numpy():
+def test_outputs_for_images_match_numpy():
     """ReLU throughout, and pixels from 0 to 1; height and width differ, so that exchanging them would show."""
     spec = Spec((44, 52, 2), Discrete(3), None, observation_kind="image")  # 2 x 3 after the convolutions
     network = randomised(Network(spec, NetworkConfig(hidden=(8,), shared=True), np.random.default_rng(0)), scale=0.02)
     pixels = np.random.default_rng(1).integers(256, size=(2, 44, 52, 2), dtype=np.uint8)
-    distribution, value = network(jnp.asarray(pixels))
+    distribution, value = eqx.filter_jit(network)(pixels)
 
     x = pixels / 255
     for convolution, stride in zip(network.policy_body.convolutions, (4, 2, 1), strict=True):
@@ -284,22 +294,30 @@ OBSERVATIONS = {
 }
 
 
-@pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("action", ACTIONS)
-def test_each_kind_of_observation_with_each_kind_of_action(observation, action):
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [("numbers", "discrete"), ("numbers", "several"), ("categories", "continuous"), ("image", "continuous")],
+)
+def test_kinds_of_observations_and_actions(observation, action):
     actions, kind, outputs = ACTIONS[action]
     spec = dataclasses.replace(OBSERVATIONS[observation], actions=actions)
     network = Network(spec, NetworkConfig(hidden=(8,), shared=True), np.random.default_rng(0))
     assert network.policy_head.weight.shape == (8, outputs)
-    distribution, value = network(jnp.ones((5, *spec.observation_shape), spec.observation_dtype))
-    assert isinstance(distribution, kind)
-    assert value.shape == distribution.entropy().shape == (5,)
-    for chosen in (distribution.sample(jax.random.key(0)), distribution.mode()):
-        assert (chosen.shape, chosen.dtype) == ((5, *spec.action_shape), spec.action_dtype)
-        assert distribution.log_prob(chosen).shape == (5,)
+
+    def act(observation):
+        distribution, value = network(observation)
+        assert isinstance(distribution, kind)
+        actions = distribution.sample(jax.random.key(0)), distribution.mode()
+        return actions, (value, distribution.entropy(), *map(distribution.log_prob, actions))
+
+    actions, numbers = jax.eval_shape(act, jax.ShapeDtypeStruct((5, *spec.observation_shape), spec.observation_dtype))
+    assert {(action.shape, action.dtype) for action in actions} == {
+        ((5, *spec.action_shape), np.dtype(spec.action_dtype))
+    }
+    assert {number.shape for number in numbers} == {(5,)}
 
 
-def test_what_is_seen_and_done_has_the_type_of_its_kind():
+def test_shapes_and_dtypes_of_observations_and_actions():
     types = {name: spec.observation_dtype for name, spec in OBSERVATIONS.items()}
     assert types == {"numbers": np.float32, "categories": np.int32, "image": np.uint8}
     shapes = {
@@ -310,8 +328,8 @@ def test_what_is_seen_and_done_has_the_type_of_its_kind():
     assert shapes == {"discrete": ((), np.int32), "several": ((2,), np.int32), "continuous": ((3,), np.float32)}
 
 
-def test_only_continuous_actions_have_a_deviation_and_it_is_learnt():
-    """At first it is 1 everywhere, and the mean is next to 0; its gradient does not depend on what is seen."""
+def test_only_continuous_actions_have_a_standard_deviation_and_it_is_learnt():
+    """Initially it is 1, and the mean is near 0; its gradient does not depend on the observation."""
     config = NetworkConfig(hidden=(8,), shared=True)
     assert Network(SPEC, config, np.random.default_rng(0)).log_std is None
     spec = dataclasses.replace(SPEC, actions=ACTIONS["continuous"][0])
@@ -324,3 +342,91 @@ def test_only_continuous_actions_have_a_deviation_and_it_is_learnt():
     gradient = jax.grad(lambda network: network(x)[0].entropy().sum())(network)
     np.testing.assert_allclose(gradient.log_std, [5.0, 5.0, 5.0])
     assert not np.asarray(gradient.policy_head.weight).any()
+
+
+# An image with numbers beside it.
+
+BESIDE = Spec((36, 36, 1), Discrete(3), None, observation_kind="image", numbers_beside_image=2)
+
+
+def both_parts(batch=4):
+    rng = np.random.default_rng(0)
+    return {
+        "image": jnp.asarray(rng.integers(256, size=(batch, 36, 36, 1), dtype=np.uint8)),
+        "numbers": jnp.asarray(rng.normal(size=(batch, 2)).astype(np.float32)),
+    }
+
+
+def test_spec_of_an_image_with_numbers():
+    assert {name: (leaf.shape, leaf.dtype) for name, leaf in BESIDE.observation.items()} == {
+        "image": ((36, 36, 1), np.uint8),
+        "numbers": ((2,), np.float32),
+    }
+    assert BESIDE.observation_bytes == 36 * 36 + 2 * 4
+
+
+def test_numbers_beside_an_image_join_after_the_convolutions():
+    """36 pixels leave 1 x 1 x 64 features; the first layer takes these and the two numbers."""
+    network = randomised(Network(BESIDE, NetworkConfig(hidden=(8,)), np.random.default_rng(0)), scale=0.02)
+    (layer,) = network.policy_body.layers
+    assert layer.weight.shape == (64 + 2, 8)
+    observation = both_parts()
+    apply = eqx.filter_jit(network)
+    distribution, value = apply(observation)
+    assert (distribution.logits.shape, value.shape) == ((4, 3), (4,))
+    # as a network of the image alone, plus what the last two rows of the first layer make of the numbers
+    weight, bias = layer.weight[:64], layer.bias + observation["numbers"] @ layer.weight[64:]
+    body = eqx.tree_at(lambda b: (b.layers[0].weight, b.layers[0].bias), network.policy_body, (weight, bias))
+    features = eqx.filter_jit(body)(observation["image"] / 255.0)
+    np.testing.assert_allclose(value, network.value_head(features)[:, 0], rtol=1e-4, atol=1e-5)
+    _, changed = apply({**observation, "numbers": observation["numbers"] + 1.0})
+    assert (value != changed).all()
+
+
+# The registry of networks.
+
+
+@pytest.fixture
+def networks(monkeypatch):
+    """A registry whose changes are undone."""
+    monkeypatch.setattr(actor_critic, "_factories", dict(actor_critic._factories))
+
+
+@pytest.mark.usefixtures("networks")
+def test_a_registered_network_is_created_by_its_name():
+    calls = []
+
+    def factory(spec, config, generator):
+        calls.append((spec, config))
+        return "my network"
+
+    register_network("mine", factory)
+    config = NetworkConfig(kind="mine")
+    assert create(SPEC, config, np.random.default_rng(0)) == "my network"
+    assert calls == [(SPEC, config)]
+
+
+@pytest.mark.usefixtures("networks")
+def test_a_name_cannot_be_registered_for_two_networks():
+    with pytest.raises(UsageError, match="'default' is already registered"):
+        register_network("default", lambda spec, config, generator: None)
+    register_network("default", Network)  # the same again is fine
+    assert isinstance(create(SPEC, NetworkConfig(hidden=(8,)), np.random.default_rng(0)), Network)
+
+
+def test_an_unknown_network_is_refused_by_name():
+    with pytest.raises(UsageError, match=r"network\.kind: 'defualt' is unknown; did you mean 'default'"):
+        create(SPEC, NetworkConfig(kind="defualt"), np.random.default_rng(0))
+
+
+def test_default_sizes_depend_on_the_kind_of_observation():
+    assert (NetworkConfig().resolved(images=True).hidden, NetworkConfig().resolved(images=True).shared) == (
+        (512,),
+        True,
+    )
+    assert (NetworkConfig().resolved(images=False).hidden, NetworkConfig().resolved(images=False).shared) == (
+        (64, 64),
+        False,
+    )
+    given = NetworkConfig(hidden=(7,), shared=False).resolved(images=True)
+    assert (given.hidden, given.shared) == ((7,), False)

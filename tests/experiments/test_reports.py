@@ -1,0 +1,145 @@
+"""What experiments train, and what their pages make of the numbers."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from self_imitation.cli.main import main
+from self_imitation.errors import UsageError
+from self_imitation.experiments import atari, exploration, grid_worlds, mujoco
+from self_imitation.experiments.campaign import Settings
+from self_imitation.storage import config_file
+
+SETTINGS = Settings(steps=4096, seeds=3)
+
+
+def write_runs(experiment, folder, settings=SETTINGS):
+    """Run directories as training leaves them: run i ends with return 100 i + s for its seed s."""
+    for place, config in enumerate(experiment.configs(settings, folder)):
+        run = folder / config.out
+        run.mkdir()
+        (run / "config.json").write_text(json.dumps(config_file.to_json(config)))
+        (run / "summary.json").write_text(json.dumps({"machines": ["a machine"]}))
+        with open(run / "metrics.csv", "w", newline="") as file:
+            names = ["seed", "step", "episodes", "return_mean", "return_best", "length_mean", "return_latest"]
+            writer = csv.DictWriter(file, [*names, "steps_per_second", "seconds"], lineterminator="\n")
+            writer.writeheader()
+            for step in (2048, 4096):
+                for seed in range(3):
+                    final = 100 * place + seed
+                    writer.writerow(
+                        dict.fromkeys(names, place)
+                        | {"seed": seed, "step": step, "return_latest": final - (step == 2048)}
+                        | {"steps_per_second": 10, "seconds": 5, "return_best": seed * (step - 2048)}
+                    )
+    return folder
+
+
+def test_mujoco_compares_both_agents_on_three_tasks_with_normal_and_delayed_rewards(tmp_path):
+    configs = mujoco.configs(mujoco.DEFAULTS, tmp_path)
+    cases = {(config.env, config.agent, config.delay) for config in configs}
+    assert len(cases) == 13
+    assert ("mujoco:HalfCheetah", "ppo", 1) in cases, "to see how good PPO is"
+    discounts = [(c.env, c.components["ppo"].gamma) for c in configs if c.components["ppo"].gamma != 0.99]
+    assert discounts == [("mujoco:Swimmer", 0.999)]
+    assert len({config.out for config in configs}) == 14
+    for task in ("Hopper", "Walker2d", "Swimmer"):
+        for agent in ("ppo", "ppo+sil"):
+            assert {(f"mujoco:{task}", agent, 1), (f"mujoco:{task}", agent, 20)} <= cases
+    assert {(config.steps, config.seed_numbers) for config in configs} == {(1_000_000, (0, 1, 2, 3, 4))}
+
+
+def test_mujoco_report_uses_the_last_hundred_episodes_of_each_seed(tmp_path):
+    lines = mujoco.report(SETTINGS, write_runs(mujoco, tmp_path), tmp_path / "report")
+    assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(14)]
+    assert all(line.final_low >= line.final_mean - 1 and line.final_high <= line.final_mean + 1 for line in lines)
+    with open(tmp_path / "report" / "contrasts.csv") as file:
+        rows = {(row["task"], row["what"]): float(row["mean"]) for row in csv.DictReader(file)}
+    assert rows["Hopper", "normal"] == 100, "the second run minus the first"
+    assert rows["Hopper", "delayed"] == 100
+    assert rows["Hopper", "delayed minus normal"] == 0
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "sil reproduce mujoco --steps 4096 --seeds 3\n" in page
+    assert "PPO+SIL against PPO, normal rewards: higher on Hopper, Walker2d, Swimmer.\n" in page
+    assert "delayed against normal rewards: no difference detected on Hopper, Walker2d, Swimmer.\n" in page
+    assert "Hopper is below it (1 against 2,316)" in page
+    assert "Swimmer with ppo.gamma 0.999 reaches it (701 against 111)" in page
+    assert "| Swimmer | ppo with ppo.gamma 0.999 | 701 (700 to 702) | 111 |" in page
+    assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
+
+
+def test_atari_shows_both_agents_beside_the_papers_scores(tmp_path):
+    usual = {(c.env, c.agent): (c.steps, c.seed_numbers) for c in atari.configs(atari.DEFAULTS, tmp_path)}
+    assert usual["atari:Freeway", "a2c"] == usual["atari:Freeway", "a2c+sil"] == (3_000_000, (0, 1, 2))
+    assert usual["atari:MontezumaRevenge", "a2c+sil"] == (5_000_000, (0, 1, 2))
+    assert len(usual) == 4
+    lines = atari.report(SETTINGS, write_runs(atari, tmp_path), tmp_path / "report")
+    assert [(line.game, line.agent, line.final_mean, line.paper) for line in lines] == [
+        ("Freeway", "a2c+sil", 1.0, 34.0),
+        ("Freeway", "a2c", 101.0, 0.0),
+        ("MontezumaRevenge", "a2c+sil", 201.0, 2500.0),
+        ("MontezumaRevenge", "a2c", 301.0, 5.8),
+    ]
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "sil reproduce atari --steps 4096\n" in page
+    assert "on a machine.\nTraining took 0.3 minutes in total." in page
+    assert "Unfinished" not in page
+    assert "| Freeway | a2c | 4,096 | 101 (100 to 102) | 100, 101, 102 | not yet, 4.096k, 4.096k | 4,096 | 0 |" in page
+
+
+def test_grid_worlds_report_ranks_the_agents(tmp_path):
+    lines = grid_worlds.report(SETTINGS, write_runs(grid_worlds, tmp_path), tmp_path / "report")
+    means = [(line.env, line.agent, line.final_mean) for line in lines]
+    assert means[1] == ("key-door-treasure", "a2c+exp", 1.0)
+    assert means[7] == ("apple-key-door-treasure", "a2c+sil+exp", 7.0)
+    assert all(line.solved == 0 for line in lines)
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "a2c ends at 0.00, a2c+exp ends at 1.00, a2c+sil ends at 2.00, a2c+sil+exp ends at 3.00 |" in page
+    assert "| apple-key-door-treasure | a2c+sil+exp | 7.00 (7.00 to 7.00) | 0 of 3 (0% to 56%) | never |" in page
+
+
+def test_exploration_compares_bonuses_on_both_grid_worlds(tmp_path):
+    configs = exploration.configs(exploration.DEFAULTS, tmp_path)
+    assert [config.agent for config in configs] == ["a2c+sil", "a2c+sil+exp", "a2c+sil+rnd"] * 2
+    assert {config.env for config in configs} == {"key-door-treasure", "apple-key-door-treasure"}
+    assert {(config.steps, config.seeds) for config in configs} == {(2_000_000, 8)}
+    exploration.report(SETTINGS, write_runs(exploration, tmp_path), tmp_path / "report")
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "sil reproduce exploration --steps 4096 --seeds 3\n" in page
+    assert "- apple-key-door-treasure: a2c+sil ends at 3.00, a2c+sil+exp ends at 4.00" in page
+
+
+def test_report_only_names_unfinished_and_missing_runs(capsys, tmp_path):
+    """Nothing is trained."""
+    folder = write_runs(atari, tmp_path, atari.DEFAULTS)
+    arguments = ["reproduce", "atari", "--report-only", "--runs", str(folder), "--out", str(tmp_path / "report")]
+    assert main(arguments) == 0
+    unfinished = "Unfinished runs: Freeway_a2c+sil (4,096 of 3,000,000 steps), Freeway_a2c (4,096"
+    assert f"**{unfinished}" in (tmp_path / "report" / "README.md").read_text()
+    assert unfinished in capsys.readouterr().out
+    assert not (folder / "Freeway_a2c" / "checkpoints").exists()
+    assert main([*arguments, "--steps", "4000"]) == 2
+    err = capsys.readouterr().err
+    assert "steps: 4000 is not allowed; " in err
+    assert "Freeway_a2c+sil' is already at step 4096; allowed: that or more" in err
+    shutil.rmtree(folder / "Freeway_a2c")
+    assert main(arguments) == 2
+    assert "Freeway_a2c' does not exist yet; train it without --report-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("summary", ["", "null", "{}", '{"machines": 5}', '{"machines": [1]}'])
+def test_a_report_says_where_a_run_does_not_name_its_machine(tmp_path, summary):
+    write_runs(atari, tmp_path)
+    (tmp_path / "Freeway_a2c" / "summary.json").write_text(summary)
+    atari.report(SETTINGS, tmp_path, tmp_path / "report")
+    assert "on a machine and an unnamed machine.\n" in (tmp_path / "report" / "README.md").read_text()
+
+
+def test_metrics_without_the_needed_column_are_named(tmp_path):
+    write_runs(atari, tmp_path)
+    table = tmp_path / "Freeway_a2c" / "metrics.csv"
+    table.write_text(table.read_text().replace("return_latest", "other"))
+    with pytest.raises(UsageError, match=r"metrics of .*Freeway_a2c' have no column 'return_latest'"):
+        atari.report(SETTINGS, tmp_path, tmp_path / "report")

@@ -1,0 +1,48 @@
+"""Learning curves."""
+
+import math
+
+import numpy as np
+import pytest
+
+from self_imitation.report import curves
+
+
+def test_curve_from_rows_sorts_by_step_and_seed():
+    rows = [
+        {"seed": 1.0, "step": 20.0, "return_mean": 4.0},
+        {"seed": 0.0, "step": 10.0, "return_mean": 1.0},
+        {"seed": 1.0, "step": 10.0, "return_mean": math.nan},
+        {"seed": 0.0, "step": 20.0, "return_mean": 3.0},
+    ]
+    curve = curves.from_rows("a2c", "maze", rows)
+    np.testing.assert_array_equal(curve.steps, [10, 20])
+    np.testing.assert_array_equal(curve.returns, [[1.0, math.nan], [3.0, 4.0]])
+
+
+def test_missing_returns_are_interpolated_between_a_seeds_own():
+    nan = math.nan
+    returns = np.array([[nan, 5.0, nan], [1.0, nan, nan], [nan, 9.0, nan], [4.0, nan, nan]])
+    curve = curves.Curve("a2c", "maze", (0, 1, 2), np.array([10, 20, 40, 50]), returns)
+    expected = [[nan, 5.0, nan], [1.0, 5 + 4 / 3, nan], [3.0, 9.0, nan], [4.0, 9.0, nan]]
+    np.testing.assert_allclose(curves.interpolated(curve), expected)
+
+
+@pytest.mark.parametrize("returns", [[[1.0]], [[math.nan, math.nan]], [[1.0, 2.0], [math.nan, 3.0]]])
+def test_incomplete_curves_can_be_drawn(tmp_path, returns):
+    curve = curves.Curve("a2c", "maze", (0, 1), np.arange(len(returns)), np.array(returns))
+    curves.draw([curve], tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_agents_have_colours_of_their_own_in_every_figure():
+    agents = ["a2c", "a2c+sil", "a2c+exp", "a2c+sil+exp", "a2c+rnd", "a2c+sil+rnd"]
+    colours = curves._colours(agents)
+    assert None not in colours
+    assert len(set(colours)) == len(agents)
+    assert curves._colours(["ppo+sil+exp"]) == [colours[3]]
+    assert curves._colours(["a2c", "ppo", "a2c, run 2"]) == [colours[0], None, None], "taken, and not an agent"
+
+
+def test_numbers_of_steps_are_short():
+    assert [curves.short(step) for step in (80, 4096, 2_500_000)] == ["80", "4.096k", "2.5M"]
