@@ -1,22 +1,23 @@
-"""The one error that is the user's to mend: a field, its value, and what is allowed."""
+"""Errors, and how they name a field, its value and what is allowed."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-MOST = 20
-"""Names that one line can hold."""
+MAX_NAMES = 20
+"""Names that fit into one line."""
 
 
 class UsageError(ValueError):
-    """Bad input, told in one line. The command line prints it and exits with status 2."""
+    """Bad input, explained in one line. The command line prints it and exits with status 2."""
 
 
 class NonFiniteError(RuntimeError):
-    """A loss became NaN or infinite; the run stopped, its last good checkpoint is kept."""
+    """A loss became NaN or infinite; the run stopped, its last checkpoint is kept."""
 
 
 class DeviceMemoryError(RuntimeError):
-    """What trains does not fit into the device's memory; the run stopped, its last good checkpoint is kept."""
+    """The run does not fit into memory; it stopped, its last checkpoint is kept."""
 
 
 def bad_value(field: str, value: object, allowed: str) -> UsageError:
@@ -24,20 +25,29 @@ def bad_value(field: str, value: object, allowed: str) -> UsageError:
 
 
 def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
-    """Names the nearest known name, since most unknown names are misspelt ones; and all, or of many some more."""
+    """Suggests the nearest known name, and lists all of them, or the nearest if there are many."""
     names = sorted(known)
     nearest = difflib.get_close_matches(name, names, n=5, cutoff=0.0)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     all_or_some = f"Known: {', '.join(names)}"
-    if len(names) > MOST:
+    if len(names) > MAX_NAMES:
         all_or_some = f"Of {len(names)} known, the nearest are {', '.join(nearest)}"
     return UsageError(f"{field}: {name!r} is unknown; {hint}{all_or_some}")
 
 
 class FaultyEnvironmentError(RuntimeError):
-    """An environment broke its contract or raised; the run stopped, its last good checkpoint is kept."""
+    """An environment raised or broke its contract; the run stopped, its last checkpoint is kept."""
+
+
+@contextlib.contextmanager
+def prefix_env_name(env: str) -> Iterator[None]:
+    """Name the environment in its errors."""
+    try:
+        yield
+    except FaultyEnvironmentError as error:
+        raise FaultyEnvironmentError(f"environment {env}: {error}") from error.__cause__
 
 
 def first_line(error: BaseException) -> str:
-    """Of its message, which may have none."""
+    """First line of the message, which may be empty."""
     return next(iter(str(error).splitlines()), "")

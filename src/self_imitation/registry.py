@@ -14,6 +14,8 @@ from self_imitation.exploration.rnd import RandomNetworkDistillation
 
 SELF_IMITATION = "sil"
 """The part of an agent's name that adds self-imitation."""
+RESERVED = (SELF_IMITATION, "network", "optimiser", "normalise", "components")
+"""Names that settings have already."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ def register_bonus(name: str, bonus: type[Bonus], summary: str) -> None:
 
 
 def _register(registry: dict[str, Entry], name: str, component: Any, summary: str) -> None:
-    if not name.isidentifier() or name == SELF_IMITATION:
-        raise UsageError(f"name: {name!r} is not allowed; allowed: letters, digits and _, not {SELF_IMITATION!r}")
+    if not name.isidentifier() or name in RESERVED:
+        raise UsageError(
+            f"name: {name!r} is not allowed; allowed: letters, digits and _, none of {', '.join(RESERVED)}"
+        )
     other = _bonuses if registry is _learners else _learners
     known = registry.get(name) or other.get(name)
     if known is not None and known.component is not component:

@@ -15,7 +15,7 @@ Rule = tuple[Callable[[Any], bool], str]
 
 def setting(default: T, allowed: Rule) -> T:
     """A dataclass field with a default and a rule."""
-    return dataclasses.field(default=default, metadata={"allowed": allowed})  # type: ignore[return-value]
+    return dataclasses.field(default=default, metadata={"allowed": allowed})
 
 
 def whole(least: int, most: int = 2**62) -> Rule:
@@ -36,7 +36,9 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Rule:
 
 
 def one_of(*choices: object) -> Rule:
-    return lambda v: any(v is c or (v == c and type(v) is type(c)) for c in choices), f"one of {', '.join(map(str, choices))}"
+    return lambda v: any(
+        v is c or (v == c and type(v) is type(c)) for c in choices
+    ), f"one of {', '.join(map(str, choices))}"
 
 
 def or_none(rule: Rule) -> Rule:

@@ -146,28 +146,31 @@ class Experience(Protocol):
 
 
 class Rollout(eqx.Module):
-    """T consecutive steps in each of N environments; environments reset themselves after an episode ends."""
+    """T consecutive steps in each of N environments; environments reset themselves after an episode ends.
+
+    Components see one seed's; the environments of a group of seeds are collected together, with the seeds first.
+    """
 
     observation: Observation
-    action: Shaped[Array, "T N ..."]
-    reward: Float[Array, "T N"]
+    action: Shaped[Array, "..."]
+    reward: Float[Array, "*seeds T N"]
     """As trained on: delayed or reduced to its sign where the run asks for that; without any bonus."""
-    terminated: Bool[Array, "T N"]
-    truncated: Bool[Array, "T N"]
-    valid: Bool[Array, "T N"] | None
+    terminated: Bool[Array, "*seeds T N"]
+    truncated: Bool[Array, "*seeds T N"]
+    valid: Bool[Array, "*seeds T N"] | None
     """False for reset steps, in which the environment ignored the action: never used for training. None: all valid."""
     next_observation: Observation | None
     """Observation after each step, before any reset. None: the observation of the following row."""
     last_observation: Observation
     """What the policy sees after the last step."""
-    episode_return: Float[Array, "T N"]
+    episode_return: Float[Array, "*seeds T N"]
     """Undiscounted sum of the episode's raw rewards up to and including this step."""
-    episode_length: Int[Array, "T N"]
+    episode_length: Int[Array, "*seeds T N"]
     extras: dict[str, Array]
     """What the learner asked to be recorded while acting, such as log-probabilities."""
 
     @property
-    def ended(self) -> Bool[Array, "T N"]:
+    def ended(self) -> Bool[Array, "*seeds T N"]:
         return self.terminated | self.truncated
 
 

@@ -1,4 +1,4 @@
-"""The self-imitation loss, as in the paper and as in the authors' code, and the loop of updates on the replay buffer."""
+"""The self-imitation loss, as in the paper and in the authors' code, and the loop of updates on the replay buffer."""
 
 import dataclasses
 from functools import partial

@@ -15,7 +15,7 @@ import pytest
 from helpers import SMALL_FLAGS, rows
 from PIL import Image
 
-from self_imitation.cli import progress
+from self_imitation.cli import progress, runs
 from self_imitation.cli.main import main
 from self_imitation.cli.train import CLOSED_PIPE, with_signal_handling
 from self_imitation.config import TrainConfig
@@ -31,8 +31,11 @@ def call(capsys, *arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    path = tmp_path_factory.mktemp("cli") / "run"
-    assert main(["train", *SMALL_FLAGS, "--seed", "5", "--steps", "1200", "--out", str(path)]) == 0
+    folder = tmp_path_factory.mktemp("cli")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", *SMALL_FLAGS, "--seed", "5", "--steps", "1200"]) == 0
+    (path,) = (folder / "runs").iterdir()
     return path
 
 
@@ -83,11 +86,8 @@ def test_the_first_line_has_the_notes(tmp_path):
     assert line.endswith(f"{tmp_path} (note: slow; small)")
 
 
-def test_without_out_a_new_directory_under_runs(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert call(capsys, "train", *SMALL_FLAGS, "--steps", 40)[0] == 0
-    (path,) = (tmp_path / "runs").iterdir()
-    assert path.name.startswith("key-door-treasure_a2c+sil_")
+def test_without_out_there_is_a_new_directory_under_runs(run):
+    assert re.fullmatch(r"key-door-treasure_a2c\+sil_\d{8}-\d{6}", run.name)
 
 
 def test_resume_sets_a_new_total(capsys, copy):
@@ -267,3 +267,9 @@ def test_bench_writes_its_results(capsys, tmp_path, monkeypatch):
     status, out, _ = call(capsys, "bench", "train", "--json", file)
     assert (status, out.startswith("train: ")) == (0, True)
     assert json.loads(file.read_text())["train"]["a2c"] > 0
+
+
+def test_atari_scores_are_compared_with_a_human():
+    line = runs._compare_with_human("MontezumaRevenge", 4366.7)
+    assert line.startswith("human-normalised score 100.0%; the paper's table of 49 games, after 50 M steps: A2C 5.8")
+    assert runs._compare_with_human("Adventure", 1.0).endswith("no human score is known")

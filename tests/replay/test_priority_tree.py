@@ -257,7 +257,7 @@ def test_a_partly_filled_tree_samples_only_what_was_set(capacity):
 
 @pytest.mark.parametrize("capacity", [20_000])
 def test_sums_do_not_drift_over_thousands_of_updates(capacity):
-    """After thousands of jumps between huge and tiny weights all leaves but one are set to 0: that one is left exactly."""
+    """After thousands of jumps between huge and tiny weights all leaves but one are set to 0: that one is exact."""
     rng = np.random.default_rng(2)
     leaf = rng.integers(0, capacity, (2000, 8))
     weight = np.broadcast_to(np.where(rng.random((2000, 1)) < 0.5, 1e6, 1e-6) * rng.uniform(1, 2, (2000, 1)), (2000, 8))

@@ -56,6 +56,7 @@ class Learner(ABC):
     @classmethod
     def check(cls, config: Any, num_envs: int, num_steps: int) -> None:
         """Raise a `UsageError` if the settings do not fit the size of a rollout."""
+        return
 
     @property
     def gradient_steps(self) -> int:

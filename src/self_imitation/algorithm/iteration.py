@@ -10,7 +10,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, PRNGKeyArray, Shaped
+from jaxtyping import Array, Key, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm import self_imitation
 from self_imitation.algorithm.components import Agent, Exploration
@@ -36,7 +36,7 @@ class AgentState(eqx.Module):
     buffer: ReplayBuffer | None
     components: dict[str, Any]
     """States of the learner and of the bonuses, by name."""
-    key: PRNGKeyArray
+    key: Key[Array, "*seeds"]
 
     @property
     def policy(self) -> Policy:
@@ -81,7 +81,8 @@ def update_normaliser(agent: Agent, state: AgentState, rollout: Rollout) -> Agen
 
 
 def explore(agent: Agent, state: AgentState, rollout: Rollout) -> tuple[AgentState, Exploration, Metrics]:
-    total, metrics, components, key = Exploration(), {}, dict(state.components), state.key
+    total, components, key = Exploration(), dict(state.components), state.key
+    metrics: Metrics = {}
     for name, bonus in agent.bonuses.items():
         key, key_bonus = jax.random.split(key)
         components[name], exploration, own = bonus.update(components[name], rollout, key_bonus)
@@ -95,9 +96,7 @@ def remember(agent: Agent, state: AgentState, rollout: Rollout) -> AgentState:
     return dataclasses.replace(state, buffer=replay.insert(state.buffer, rollout, agent.self_imitation))
 
 
-def learn(
-    agent: Agent, state: AgentState, rollout: Rollout, exploration: Exploration
-) -> tuple[AgentState, Metrics]:
+def learn(agent: Agent, state: AgentState, rollout: Rollout, exploration: Exploration) -> tuple[AgentState, Metrics]:
     if agent.normaliser is not None and state.normaliser is not None:
         rollout = agent.normaliser.rollout(state.normaliser, rollout)
     key, key_learn = jax.random.split(state.key)

@@ -22,9 +22,7 @@ def create(config: OptimiserConfig, gradient_steps: int) -> optax.GradientTransf
     return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), step)
 
 
-def apply_gradients(
-    optimiser: optax.GradientTransformation, train_state: TrainState, gradient: PyTree
-) -> TrainState:
+def apply_gradients(optimiser: optax.GradientTransformation, train_state: TrainState, gradient: PyTree) -> TrainState:
     """One optimiser step."""
     updates, optimiser_state = optimiser.update(gradient, train_state.optimiser_state, train_state.params)
     params: Params = optax.apply_updates(train_state.params, updates)

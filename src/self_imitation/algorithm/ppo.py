@@ -188,5 +188,5 @@ class PPO(Learner):
             self.config.gamma,
             self.config.gae_lambda,
         )
-        advantages, valid = flatten_time((advantage, exploration.advantage)), flatten_time(rollout.valid)
-        return Samples(observation, action, distribution.log_prob(action), flat_value, *advantages, valid)
+        advantage, bonus, valid = flatten_time((advantage, exploration.advantage, rollout.valid))
+        return Samples(observation, action, distribution.log_prob(action), flat_value, advantage, bonus, valid)

@@ -136,8 +136,8 @@ class VTrace(Learner):
         def loss(params: Params) -> tuple[Float[Array, ""], Metrics]:
             distribution, value = actor_critic(params, observation)
             log_prob, entropy = distribution.log_prob(action), distribution.entropy()
-            flat = flatten_time((returns.target, weighted))
-            return vtrace_loss(log_prob, entropy, value, *flat, config, flatten_time(rollout.valid))
+            target, advantage, valid = flatten_time((returns.target, weighted, rollout.valid))
+            return vtrace_loss(log_prob, entropy, value, target, advantage, config, valid)
 
         gradient, metrics = jax.grad(loss, has_aux=True)(train_state.params)
         ratio = masked_mean(jnp.exp(log_ratio), rollout.valid)

@@ -93,8 +93,8 @@ def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
     return StructConstructorSpec(info.type, tuple(fields))
 
 
-def _help_text(kind: type, field: str) -> str:
-    return next((docs[field] for docs in map(_docstrings, kind.__mro__[:-1]) if field in docs), "")
+def _help_text(kind: type, field: str) -> str | None:
+    return next((docs[field] for docs in map(_docstrings, kind.__mro__[:-1]) if field in docs), None)
 
 
 @cache

@@ -19,7 +19,7 @@ from self_imitation.environments.xla import ale, envpool
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.types import Spec
 
-PYTHON_ENGINES = ("gymnasium", "processes")
+PYTHON_ENGINES: tuple[Engine, ...] = ("gymnasium", "processes")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,9 @@ def resolve_engine(entry: Entry, engine: Engine) -> Engine:
     if engine in available:
         return engine
     if engine == "envpool" and not envpool.available():
-        raise bad_value("engine", engine, "EnvPool is not installed, or this is not Linux: pip install 'self-imitation[fast]'")
+        raise bad_value(
+            "engine", engine, "EnvPool is not installed, or this is not Linux: pip install 'self-imitation[fast]'"
+        )
     raise bad_value("engine", engine, f"allowed for {entry.name}: auto, {', '.join(available)}")
 
 
@@ -116,9 +118,11 @@ def engines(entry: Entry) -> tuple[Engine, ...]:
         return ("jax",)
     has_envpool = entry.envpool_id is not None and envpool.has(entry.envpool_id)
     if entry.atari_rom is not None:
-        if not ale.available() and not has_envpool:
+        found: list[Engine] = ["envpool"] if has_envpool else []
+        found += ["ale"] if ale.available() else []
+        if not found:
             raise UsageError("env: Atari games need a package: pip install 'self-imitation[atari]'")
-        return (*["envpool"] * has_envpool, *["ale"] * ale.available())  # type: ignore[return-value]
+        return tuple(found)
     if not has_envpool:
         return PYTHON_ENGINES
     if _is_standard(entry.gym_id):

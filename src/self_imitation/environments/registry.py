@@ -78,7 +78,13 @@ _TIME_LIMITS: Mapping[str, Mapping[str, object]] = {
 }
 _MUJOCO_COMPONENTS: Mapping[str, Mapping[str, object]] = {
     # OpenAI's baselines, for these tasks. Deviation: the authors' script keeps the step size constant.
-    "ppo": {"num_envs": 1, "num_steps": 2048, "ppo.update_epochs": 10, "ppo.num_minibatches": 32, "optimiser.schedule": "linear"},
+    "ppo": {
+        "num_envs": 1,
+        "num_steps": 2048,
+        "ppo.update_epochs": 10,
+        "ppo.num_minibatches": 32,
+        "optimiser.schedule": "linear",
+    },
 }
 _MUJOCO_SEARCH: Mapping[str, tuple[float, ...]] = {
     "optimiser.learning_rate": (3e-4, 1e-4, 5e-5, 3e-5),

@@ -1,4 +1,4 @@
-"""Random network distillation (Burda et al. 2019): novelty is the error of a network that learns to predict another one.
+"""Random network distillation (Burda et al. 2019): novelty is the error of a network that predicts another one.
 
 A fixed random network embeds each next observation; a predictor is trained towards it on what was visited, so its
 error falls there and stays elsewhere. The error is divided by the standard deviation of its discounted sum. A value
@@ -104,9 +104,7 @@ class RandomNetworkDistillation(Bonus):
             jnp.zeros(num_envs),
         )
 
-    def update(
-        self, state: RNDState, rollout: Rollout, key: PRNGKeyArray
-    ) -> tuple[RNDState, Exploration, Metrics]:
+    def update(self, state: RNDState, rollout: Rollout, key: PRNGKeyArray) -> tuple[RNDState, Exploration, Metrics]:
         next_observation = rollout.next_observation
         if next_observation is None:
             next_observation = following_observation(rollout)

@@ -203,9 +203,7 @@ class _Pending(eqx.Module):
     truncated_start: Bool[Array, " N"]
 
 
-def _append(
-    buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig
-) -> tuple[EpisodeBuffer, _Finished]:
+def _append(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> tuple[EpisodeBuffer, _Finished]:
     pending = buffer.pending
     steps, num_envs = rollout.reward.shape
     ring = pending.reward.shape[0]

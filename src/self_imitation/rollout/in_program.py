@@ -38,7 +38,7 @@ def begin(environment: BatchedEnvironment, key: Key[Array, " K"], num_envs: int)
 
 
 class Collector:
-    """Collects rollouts [T, K, N] in a group's environments."""
+    """Collects rollouts [K, T, N] in a group's environments."""
 
     def __init__(
         self,
@@ -62,10 +62,15 @@ class Collector:
             return self._recv(collection, request, columns, keys[1])
 
         collection, columns = jax.lax.scan(step, collection, self._step_keys(key, steps))
-        return collection, Rollout(**columns, last_observation=collection.observation)
+        return collection, _seeds_first(columns, collection)
 
     def collect_while(
-        self, policies: Policy, collection: Collection, key: Key[Array, " K"], work: Sequence[Callable[[S], S]], state: S
+        self,
+        policies: Policy,
+        collection: Collection,
+        key: Key[Array, " K"],
+        work: Sequence[Callable[[S], S]],
+        state: S,
     ) -> tuple[Collection, Rollout, S]:
         """The same, one step for each function in `work`, which is computed while the engine's threads make the step.
 
@@ -80,7 +85,7 @@ class Collector:
             collection, row = self._recv(collection, request, columns, keys[1])
             rows.append(row)
         columns = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-        return collection, Rollout(**columns, last_observation=collection.observation), state
+        return collection, _seeds_first(columns, collection), state
 
     def _step_keys(self, key: Key[Array, " K"], steps: int) -> Key[Array, "T 2 K"]:
         """Keys to act and to reset with, of each step."""
@@ -96,9 +101,7 @@ class Collector:
     ) -> tuple[Collection, dict[str, Any]]:
         environment, result = self.environment.recv(request, key)
         ended = result.terminated | result.truncated
-        episodes, tracked = track(
-            collection.episodes, result.reward, ended, result.valid, self.delay, self.sign
-        )
+        episodes, tracked = track(collection.episodes, result.reward, ended, result.valid, self.delay, self.sign)
         row = {
             **columns,
             "reward": tracked.reward,
@@ -110,3 +113,9 @@ class Collector:
             "episode_length": tracked.episode_length,
         }
         return Collection(environment, result.observation, episodes), row
+
+
+def _seeds_first(columns: dict[str, Any], collection: Collection) -> Rollout:
+    """From [T, K, N, ...] to [K, T, N, ...]."""
+    by_seed = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), columns)
+    return Rollout(**by_seed, last_observation=collection.observation)

@@ -1,7 +1,7 @@
 """Rollouts in Gymnasium environments: a plain Python loop that acts, steps and appends."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -15,14 +15,14 @@ Act: TypeAlias = Callable[[Observation, int], tuple[np.ndarray, dict[str, np.nda
 
 
 class HostRollout(NamedTuple):
-    """T steps of B environments, on the host; rewards are raw."""
+    """T steps of B environments, as NumPy arrays [T, B, ...]; rewards are raw. A pytree: programs take it as it is."""
 
     observation: Observation
-    action: np.ndarray
-    extras: dict[str, np.ndarray]
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
+    action: Any
+    extras: dict[str, Any]
+    reward: Any
+    terminated: Any
+    truncated: Any
     next_observation: Observation
     last_observation: Observation
 

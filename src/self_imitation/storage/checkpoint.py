@@ -10,7 +10,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,8 +21,7 @@ from jaxtyping import PyTree
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError
-from self_imitation.storage import files
-from self_imitation.storage import frame_compression
+from self_imitation.storage import files, frame_compression
 from self_imitation.storage.config_file import VERSION
 from self_imitation.storage.trees import from_arrays, to_arrays
 from self_imitation.types import Spec
@@ -178,7 +177,8 @@ def _from_file(file: Path) -> dict[str, np.ndarray]:
         packed = json.loads((opened.metadata() or {}).get(PACKED, "{}"))
         arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dictionary)
     return {
-        name: frame_compression.unpack(array, tuple(packed[name])) if name in packed else array for name, array in arrays.items()
+        name: frame_compression.unpack(array, tuple(packed[name])) if name in packed else array
+        for name, array in arrays.items()
     }
 
 

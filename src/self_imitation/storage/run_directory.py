@@ -12,8 +12,7 @@ from pathlib import Path
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
-from self_imitation.storage import config_file
-from self_imitation.storage import files
+from self_imitation.storage import config_file, files
 
 CONFIG, SUMMARY, CURVE, CHECKPOINTS = "config.json", "summary.json", "curve.png", "checkpoints"
 

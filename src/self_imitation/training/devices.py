@@ -39,14 +39,14 @@ def prepare(config: TrainConfig, spec: Spec) -> None:
         jax.config.update("jax_platforms", "cpu")
     if is_small(config, spec):
         _add_flag("--xla_cpu_multi_thread_eigen=false")
-        os.environ.setdefault("PJRT_NPROC", "1")
+        os.environ.setdefault("PJRT_NPROC", str(seed_groups(config)))  # threads in XLA's pool
         # Programs run in the threads that start them: groups of seeds side by side, actions without a thread switch.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def enable_compilation_cache() -> None:
     """Keep compiled programs on disk. Without a directory to write to, nothing is kept."""
-    if jax.config.jax_compilation_cache_dir:
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR") or getattr(jax.config, "jax_compilation_cache_dir", None):
         return  # the user has one
     directory = cache_directory()
     try:
@@ -83,6 +83,11 @@ def is_small(config: TrainConfig, spec: Spec) -> bool:
     """Whether the networks are too small to gain from several threads or a GPU."""
     hidden = config.network.resolved(spec.observation_kind == "image").hidden
     return spec.observation_kind != "image" and max(hidden or (0,)) <= SMALL_LAYER
+
+
+def seed_groups(config: TrainConfig) -> int:
+    """Groups of seeds with small networks on a CPU: one per core."""
+    return min(config.workers or cores(), config.seeds)
 
 
 def available(config: TrainConfig, spec: Spec) -> list[jax.Device]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
@@ -72,14 +74,14 @@ def evaluate(
     groups = np.split(np.arange(config.seeds), config.seeds if agent.spec.observation_kind == "image" else 1)
     found = []
     for group in groups:
-        before = int(group[0]) * episodes
-        own = jax.tree.map(lambda leaf, g=group: leaf[g], policies)
-        found.append(
-            _evaluate_group(
-                config, agent, own, episodes, greedy, (key, int(group[0])),
-                lambda ended, b=before: progress(b + ended, config.seeds * episodes),
-            )
-        )
+        first, last = int(group[0]), int(group[-1]) + 1
+        own = jax.tree.map(itemgetter(slice(first, last)), policies)
+        ended_before = first * episodes
+
+        def group_progress(ended: int, before: int = ended_before) -> None:
+            progress(before + ended, config.seeds * episodes)
+
+        found.append(_evaluate_group(config, agent, own, episodes, greedy, (key, first), group_progress))
     returns, lengths = np.concatenate(found, axis=1)
     return returns, lengths
 
@@ -151,7 +153,8 @@ class InProgramPlayer:
         @jax.jit
         def play(collection: Any, key: PRNGKeyArray) -> tuple:
             collection, rollout = collector.collect(policies, collection, jax.random.split(key, seeds), STRETCH)
-            return collection, (rollout.ended, rollout.episode_return, rollout.episode_length)
+            played = rollout.ended, rollout.episode_return, rollout.episode_length
+            return collection, [jnp.swapaxes(leaf, 0, 1) for leaf in played]
 
         self._play = play
 
@@ -185,7 +188,9 @@ class PythonPlayer:
     def play(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rollout = python_loop.collect(self._vector, self._act, self._observation, STRETCH)
         self._observation = rollout.last_observation
-        reward, ended = (x.reshape(STRETCH, *self._shape) for x in (rollout.reward, rollout.terminated | rollout.truncated))
+        reward, ended = (
+            x.reshape(STRETCH, *self._shape) for x in (rollout.reward, rollout.terminated | rollout.truncated)
+        )
         returns, lengths = np.zeros(reward.shape), np.zeros(reward.shape, np.int64)
         for time in range(STRETCH):
             self._returns, self._lengths = self._returns + reward[time], self._lengths + 1
@@ -212,7 +217,10 @@ def play(config: TrainConfig, agent: Agent, policy: Policy, greedy: bool, key: i
     choose, keys = jax.jit(partial(act, agent, greedy)), jax.random.key(key)
     every = max(1, round(player.steps_per_second / FRAMES_PER_SECOND))
     frames: dict[int, np.ndarray] = {}
-    seen, actions, rewards, ended = [], [], [], False
+    seen: list[Observation] = []
+    actions: list[np.ndarray] = []
+    rewards: list[float] = []
+    ended = False
     try:
         observation = player.reset(key)
         while not ended and len(frames) < MAX_FRAMES:

@@ -185,9 +185,7 @@ class Training:
             return
         seed, iteration = found
         step = (self.counters.row_iteration + iteration + 1) * self.config.steps_per_iteration
-        raise NonFiniteError(
-            f"a loss of seed {seed} was not finite at step {step}; training stopped, {self._kept()}"
-        )
+        raise NonFiniteError(f"a loss of seed {seed} was not finite at step {step}; training stopped, {self._kept()}")
 
     def _kept(self) -> str:
         return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.path}"

@@ -19,12 +19,8 @@ class LatestReturns(eqx.Module):
 
     returns: Float[Array, " latest"]
     count: Int[Array, ""]
-    """Episodes so far, saturated at the size of the ring."""
+    """Episodes so far, at most the size of the ring."""
     head: Int[Array, ""]
-
-    @staticmethod
-    def create() -> "LatestReturns":
-        return LatestReturns(jnp.zeros(LATEST), jnp.int32(0), jnp.int32(0))
 
     def update(self, rollout: Rollout) -> "LatestReturns":
         ended = rollout.ended.reshape(-1)
@@ -40,16 +36,16 @@ class LatestReturns(eqx.Module):
 
 
 class MetricsAccumulator(eqx.Module):
-    """What happened since the last row of metrics, of one seed."""
+    """What happened since the last row of metrics, of one seed or of several."""
 
-    iterations: Int[Array, ""]
-    episodes: Int[Array, ""]
-    return_sum: Float[Array, ""]
-    return_best: Float[Array, ""]
-    length_sum: Float[Array, ""]
-    sums: Metrics
+    iterations: Int[Array, "*seeds"]
+    episodes: Int[Array, "*seeds"]
+    return_sum: Float[Array, "*seeds"]
+    return_best: Float[Array, "*seeds"]
+    length_sum: Float[Array, "*seeds"]
+    sums: dict[str, Float[Array, "*seeds"]]
     """Each metric, summed over the iterations."""
-    first_bad: Int[Array, ""]
+    first_bad: Int[Array, "*seeds"]
     """Iteration, counted from the last row, in which a metric was first not finite; else `ALL_FINITE`."""
     latest: LatestReturns
     """Not cleared by a row."""
@@ -64,33 +60,31 @@ def create(metric_names: tuple[str, ...]) -> MetricsAccumulator:
         length_sum=jnp.float32(0),
         sums={name: jnp.float32(0) for name in metric_names},
         first_bad=jnp.int32(ALL_FINITE),
-        latest=LatestReturns.create(),
+        latest=LatestReturns(jnp.zeros(LATEST), jnp.int32(0), jnp.int32(0)),
     )
 
 
 def clear(accumulator: MetricsAccumulator) -> MetricsAccumulator:
-    """Start a new row. Accepts arrays with leading axes."""
-    fresh = create(tuple(accumulator.sums))
-    shape = accumulator.iterations.shape
-    cleared: MetricsAccumulator = eqx.tree_at(lambda m: m.latest, fresh, None)
-    cleared = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *leaf.shape)), cleared)
-    return dataclasses.replace(cleared, latest=accumulator.latest)
+    """Start a new row."""
+    return dataclasses.replace(create(tuple(accumulator.sums)), latest=accumulator.latest)
 
 
 def accumulate(accumulator: MetricsAccumulator, rollout: Rollout, metrics: Metrics) -> MetricsAccumulator:
     """Add one iteration."""
-    ended = rollout.ended
+    ended, returns = rollout.ended, rollout.episode_return
     finite = jnp.all(jnp.array([jnp.isfinite(value) for value in metrics.values()]))
     first_bad = accumulator.first_bad
     return MetricsAccumulator(
         iterations=accumulator.iterations + 1,
         episodes=accumulator.episodes + jnp.sum(ended),
-        return_sum=accumulator.return_sum + jnp.sum(jnp.where(ended, rollout.episode_return, 0.0)),
-        return_best=jnp.maximum(
-            accumulator.return_best, jnp.max(jnp.where(ended, rollout.episode_return, -jnp.inf))
-        ),
+        return_sum=accumulator.return_sum + jnp.sum(jnp.where(ended, returns, 0.0)),
+        return_best=jnp.maximum(accumulator.return_best, jnp.max(jnp.where(ended, returns, -jnp.inf))),
         length_sum=accumulator.length_sum + jnp.sum(jnp.where(ended, rollout.episode_length, 0)),
         sums={name: total + metrics[name] for name, total in accumulator.sums.items()},
         first_bad=jnp.where((first_bad == ALL_FINITE) & ~finite, accumulator.iterations, first_bad),
         latest=accumulator.latest.update(rollout),
     )
+
+
+clear_seeds = jax.jit(jax.vmap(clear))
+"""`clear` of several seeds."""

@@ -21,7 +21,7 @@ from self_imitation.config import Preset, TrainConfig, refuse_unused, validate
 from self_imitation.environments import backends
 from self_imitation.environments.backends import Backend
 from self_imitation.environments.gymnasium.spaces import Spaces
-from self_imitation.errors import UsageError, bad_value
+from self_imitation.errors import UsageError, bad_value, prefix_env_name
 from self_imitation.report import curves, statistics
 from self_imitation.storage import checkpoint, files, metrics_file, run_directory
 from self_imitation.storage.config_file import fingerprint
@@ -265,15 +265,17 @@ class Run:
         """
         if not isinstance(episodes, int) or episodes < 1:
             raise bad_value("episodes", episodes, "allowed: an integer >= 1")
-        returns, lengths = evaluation.evaluate(
-            self._config_here, self._agent, self._policies, episodes, greedy, key, progress
-        )
+        with prefix_env_name(self.config.env):
+            returns, lengths = evaluation.evaluate(
+                self._config_here, self._agent, self._policies, episodes, greedy, key, progress
+            )
         return Evaluation(self.seeds, returns, lengths)
 
     def play(self, seed: int | None = None, greedy: bool = False, key: int = 0) -> Episode:
         """Play one episode with pictures, by default with the best seed's policy."""
         policy = self._policy_of(self.best_seed() if seed is None else seed)
-        return evaluation.play(self._config_here, self._agent, policy, greedy, key)
+        with prefix_env_name(self.config.env):
+            return evaluation.play(self._config_here, self._agent, policy, greedy, key)
 
     @property
     def curve(self) -> curves.Curve:

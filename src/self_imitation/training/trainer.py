@@ -4,6 +4,7 @@ XLA releases Python's lock while a program runs, so groups of seeds train side b
 its own engine.
 """
 
+import dataclasses
 import itertools
 import threading
 import time
@@ -12,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +22,10 @@ from self_imitation.environments import backends
 from self_imitation.environments.backends import Backend
 from self_imitation.storage.trees import is_key
 from self_imitation.training import agents, devices, metrics
-from self_imitation.training.group import CompileOnce, GroupState, InProgramGroup, PythonGroup
+from self_imitation.training.group import GroupState
+from self_imitation.training.in_program_group import CompileOnce, InProgramGroup
 from self_imitation.training.metrics import ALL_FINITE, MetricsAccumulator
+from self_imitation.training.python_group import PythonGroup
 
 SECONDS_PER_CALL = 0.25
 """Approximate duration of one call of a compiled program: how often progress and Ctrl-C are noticed."""
@@ -38,7 +40,9 @@ class Trainer:
         places = devices.available(config, backend.spec)
         self.groups = self._make_groups(places)
         self.states: list[GroupState] = []
-        self.device = _describe(places[: len(self.groups)] if places[0].platform != "cpu" else places[:1], config.engine)
+        self.device = _describe(
+            places[: len(self.groups)] if places[0].platform != "cpu" else places[:1], config.engine
+        )
         self._threads = ThreadPoolExecutor(len(self.groups), thread_name_prefix="seeds")
 
     def _make_groups(self, places: list[jax.Device]) -> list[InProgramGroup | PythonGroup]:
@@ -58,7 +62,7 @@ class Trainer:
             return min(len(places), self.config.seeds)
         if not devices.is_small(self.config, self.backend.spec):
             return 1
-        return min(self.config.workers or devices.cores(), self.config.seeds)
+        return devices.seed_groups(self.config)
 
     def init(self) -> None:
         """Start every seed."""
@@ -118,8 +122,7 @@ class Trainer:
         return _join([jax.device_get(state.metrics) for state in self.states])
 
     def clear_metrics(self) -> None:
-        clear = jax.jit(metrics.clear)
-        self.states = [eqx.tree_at(lambda s: s.metrics, state, clear(state.metrics)) for state in self.states]
+        self.states = [dataclasses.replace(s, metrics=metrics.clear_seeds(s.metrics)) for s in self.states]
 
     def saved(self) -> GroupState:
         """What a checkpoint holds, of all seeds."""

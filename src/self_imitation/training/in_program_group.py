@@ -1,0 +1,240 @@
+"""A group of seeds whose environments step inside the compiled program."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from self_imitation.algorithm import iteration as algorithm
+from self_imitation.algorithm.components import Agent
+from self_imitation.algorithm.iteration import AgentState, Policy
+from self_imitation.config import TrainConfig
+from self_imitation.environments.backends import Backend
+from self_imitation.environments.batched import BatchedEnvironment
+from self_imitation.rollout import in_program
+from self_imitation.rollout.in_program import Collection, Collector
+from self_imitation.storage.trees import from_arrays
+from self_imitation.training.group import (
+    GroupState,
+    SeedGroup,
+    accumulate,
+    drop_unfinished,
+    environment_seeds,
+    over_seeds,
+    split_keys,
+)
+from self_imitation.training.metrics import MetricsAccumulator
+from self_imitation.types import Metrics, Rollout
+
+
+class CompileOnce:
+    """Programs that several groups share: the first one to ask compiles, the others wait."""
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compile_: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = compile_()
+            return self._programs[key]
+
+
+class InProgramGroup(SeedGroup):
+    """Environments step inside the compiled program."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        agent: Agent,
+        seeds: Sequence[int],
+        device: jax.Device,
+        backend: Backend,
+        num_threads: int,
+        shared: CompileOnce | None = None,
+    ):
+        """`num_threads`: of the environments' engine. `shared`: programs of all groups."""
+        super().__init__(config, agent, seeds, device)
+        self.backend, self.num_threads = backend, num_threads
+        self.environment: BatchedEnvironment | None = None
+        self._shared = shared or CompileOnce()
+        self._run: Callable[[GroupState, int], GroupState]
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether to learn while environments step: pays with images, needs an engine that steps by itself."""
+        wanted = self.config.overlap == "on" and self.agent.spec.observation_kind == "image"
+        return wanted and self.agent.learner.tolerates_lag and self.config.engine == "envpool"
+
+    @property
+    def collector(self) -> Collector:
+        assert self.environment is not None, "begin first"
+        return Collector(self.agent, self.environment, self.config.delay, self.config.rewards == "sign")
+
+    def begin(self, step: int) -> Collection:
+        self._open(step)
+        assert self.environment is not None
+        keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(np.array(self.seeds, np.uint32))
+        return in_program.begin(self.environment, keys, self.config.num_envs)
+
+    def _open(self, step: int) -> None:
+        if self.environment is not None:
+            self.environment.close()
+        numbers = environment_seeds(self.seeds, self.config.num_envs, step)
+        self.environment = self.backend.make(numbers, self.num_threads)
+
+    @cached_property
+    def rollout_shape(self) -> Rollout:
+        if self.environment is None:
+            self._open(step=0)
+        assert self.environment is not None
+        seeds = len(self.seeds)
+        keys = jax.random.split(jax.random.key(0), seeds)
+        collection = in_program.begin(self.environment, keys, self.config.num_envs)
+        policies = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self.policy_shape)
+
+        def first_rollout(policies: Policy, collection: Collection, keys: Array) -> Rollout:
+            _, rollouts = self.collector.collect(policies, collection, keys, self.config.num_steps)
+            return jax.tree.map(lambda leaf: leaf[0], rollouts)
+
+        return jax.eval_shape(first_rollout, policies, collection, keys)
+
+    def init(self) -> GroupState:
+        return self._with_pending(jax.device_put(super().init(), self.device))
+
+    def _with_pending(self, state: GroupState) -> GroupState:
+        """With overlap, the first rollout to learn from is one without a valid step."""
+        if not self.overlaps:
+            return state
+        zeros = jax.tree.map(lambda leaf: jnp.zeros((len(self.seeds), *leaf.shape), leaf.dtype), self.rollout_shape)
+        return dataclasses.replace(state, pending=jax.device_put(zeros, self.device))
+
+    def restore(self, saved: GroupState, collection: Mapping[str, np.ndarray], step: int) -> tuple[GroupState, bool]:
+        """Continue from a checkpoint; also whether the environments do. `collection`: where they stood, if saved."""
+        fresh = self.begin(step)
+        assert self.environment is not None
+        continues = self.environment.can_be_saved and bool(collection)
+        if continues:
+            state = dataclasses.replace(saved, collection=from_arrays(collection, fresh, "collection"))
+        else:
+            state = GroupState(drop_unfinished(saved.agents), fresh, saved.metrics)
+        return self._with_pending(jax.device_put(state, self.device)), continues
+
+    def saved(self, state: GroupState) -> GroupState:
+        """What a checkpoint holds."""
+        assert self.environment is not None
+        collection = state.collection if self.environment.can_be_saved else None
+        return dataclasses.replace(state, collection=collection, pending=None)
+
+    def compile(self, state: GroupState) -> None:
+        """One program for whole iterations. Only if it would have to be compiled anew for every group and every start,
+        learning is a program of its own, unless it overlaps with the environments.
+        """
+        assert self.environment is not None
+        if self.environment.can_be_shared:
+            key = ("iterations", len(self.seeds), self.device)
+            program = self._shared.get(key, lambda: self._compile_iterations(state))
+            self._run = lambda state, iterations: program(state, np.int32(iterations))
+        elif self.overlaps:
+            own = self._compile_iterations(state)
+            self._run = lambda state, iterations: own(state, np.int32(iterations))
+        else:
+            self._run = self._compile_in_two(state)
+
+    def run(self, state: GroupState, iterations: int) -> GroupState:
+        """Train for some iterations. Donates `state`."""
+        return jax.block_until_ready(self._run(state, iterations))
+
+    def _compile_iterations(self, state: GroupState) -> Any:
+        """The number of iterations is an argument, so that one program serves every call: how a run is divided into
+        calls does not change its results.
+        """
+        once = self._overlapped_iteration if self.overlaps else self._iteration
+
+        def iterations(state: GroupState, count: Int[Array, ""]) -> GroupState:
+            return jax.lax.fori_loop(0, count, lambda _, state: once(state), state)
+
+        return jax.jit(iterations, donate_argnums=0).lower(state, jnp.int32(0)).compile()
+
+    def _compile_in_two(self, state: GroupState) -> Callable[[GroupState, int], GroupState]:
+        lowered = jax.jit(self._collect, donate_argnums=1).lower(state.agents, state.collection)
+        agents_, _, rollout = lowered.out_info
+        collect = lowered.compile()
+        key = ("learn", len(self.seeds), self.device)
+        learn = self._shared.get(
+            key,
+            lambda: jax.jit(self._learn, donate_argnums=(0, 1)).lower(agents_, state.metrics, rollout).compile(),
+        )
+
+        def run(state: GroupState, iterations: int) -> GroupState:
+            for _ in range(iterations):
+                agents_, collection, rollout = collect(state.agents, state.collection)
+                agents_, accumulated = learn(agents_, state.metrics, rollout)
+                state = GroupState(agents_, collection, accumulated)
+            return state
+
+        return run
+
+    def close(self) -> None:
+        if self.environment is not None:
+            self.environment.close()
+
+    def _iteration(self, state: GroupState) -> GroupState:
+        assert state.collection is not None
+        agents_, collection, rollout = self._collect(state.agents, state.collection)
+        agents_, accumulated = self._learn(agents_, state.metrics, rollout)
+        return GroupState(agents_, collection, accumulated)
+
+    def _collect(self, agents_: AgentState, collection: Collection) -> tuple[AgentState, Collection, Rollout]:
+        agents_, key = split_keys(agents_)
+        collection, rollout = self.collector.collect(agents_.policy, collection, key, self.config.num_steps)
+        return agents_, collection, rollout
+
+    def _learn(
+        self, agents_: AgentState, accumulators: MetricsAccumulator, rollout: Rollout
+    ) -> tuple[AgentState, MetricsAccumulator]:
+        agents_, measured = over_seeds(algorithm.update, self.agent)(agents_, rollout)
+        return agents_, accumulate(accumulators, rollout, measured)
+
+    def _overlapped_iteration(self, state: GroupState) -> GroupState:
+        """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""
+        agents_, key = split_keys(state.agents)
+        assert state.collection is not None
+        assert state.pending is not None
+
+        def learn(work: Work) -> Work:
+            updated, measured = over_seeds(algorithm.update_on_policy, self.agent)(work.agents, state.pending)
+            return Work(updated, {**work.metrics, **measured})
+
+        def imitate(updates: int, work: Work) -> Work:
+            updated, measured = jax.vmap(partial(algorithm.imitate, self.agent, updates=updates))(work.agents)
+            return Work(updated, {**work.metrics, **measured})
+
+        steps = self.config.num_steps
+        imitations = [partial(imitate, count) for count in self._updates_per_step(steps - 1)]
+        collection, rollout, work = self.collector.collect_while(
+            agents_.policy, state.collection, key, [learn, *imitations], Work(agents_, {})
+        )
+        accumulated = accumulate(state.metrics, rollout, work.metrics)
+        return GroupState(work.agents, collection, accumulated, rollout)
+
+    def _updates_per_step(self, steps: int) -> list[int]:
+        """Self-imitation's M updates, spread over the steps."""
+        updates = 0 if self.agent.self_imitation is None else self.agent.self_imitation.updates
+        due = [updates * (step + 1) // steps for step in range(steps)]
+        return [after - before for before, after in zip([0, *due[:-1]], due, strict=True)]
+
+
+class Work(eqx.Module):
+    """What is computed while environments step."""
+
+    agents: AgentState
+    metrics: Metrics
