@@ -1,13 +1,15 @@
-"""Shapes and types of signatures are checked while the tests run, and programs that compile the same compile once."""
+"""Shapes and types of signatures are checked while the tests run, and compiled programs are kept between runs."""
 
 import os
 import tempfile
 
+import jax
 from jaxtyping import install_import_hook
 
-# Before JAX is imported; the processes that tests start inherit it.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/self-imitation-tests-{os.getuid()}")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+# The processes that tests start inherit the variable; this process also keeps what it compiles outside of runs.
+CACHE = os.environ.setdefault("SELF_IMITATION_CACHE", f"{tempfile.gettempdir()}/self-imitation-tests-{os.getuid()}")
+jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # Not `cli`, `config` and `settings`: they receive what the user typed and explain themselves what is wrong with it.
 CHECKED = (

@@ -1,17 +1,20 @@
 """Small runs that train in a second, and ways to look at what they left on disk."""
 
 import csv
-import ctypes
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 
+import self_imitation
+from self_imitation.config import TrainConfig, resolve, validate
 from self_imitation.storage.metrics_file import TIMING
+from self_imitation.training.loop import Silent
+from self_imitation.training.run import start
 
 SMALL = {
     "seeds": 2,
@@ -28,6 +31,38 @@ SMALL_FLAGS = [
     for name, value in SMALL.items()
     for word in (f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, tuple) else [str(value)]))
 ]
+
+
+class Recorder(Silent):
+    """Records what a run reports."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.notes: list[str] = []
+
+    def started(self, config, run, iteration, device, notes) -> None:
+        self.notes = list(notes)
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def small_config(out: Path, env: str = "key-door-treasure", **settings: object) -> TrainConfig:
+    """Settings may contain dots: `**{"sil.updates": 2}`."""
+    defaults = {"agent": "a2c+sil", "steps": 800, **SMALL, "out": str(out), **settings}
+    if "sil" not in str(defaults["agent"]):
+        defaults = {name: value for name, value in defaults.items() if not name.startswith("sil.")}
+    return validate(resolve(env, "authors", defaults))
+
+
+def small_run(out: Path, env: str = "key-door-treasure", **settings: object) -> "self_imitation.Run":
+    return start(small_config(out, env, **settings), Silent())[0]
+
+
+def stop_after(calls: int) -> Callable[[], bool]:
+    """A `stop` that returns True after so many calls."""
+    turns = iter([False] * calls + [True] * 1000)
+    return lambda: next(turns)
 
 
 def sil(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
@@ -64,21 +99,3 @@ def rows(run: Path) -> list[dict[str, str]]:
     """metrics.csv without the columns that measure time, as text: equal means equal to the last digit."""
     with open(run / "metrics.csv", newline="") as file:
         return [{k: v for k, v in row.items() if k not in TIMING} for row in csv.DictReader(file)]
-
-
-class OrdersHere:
-    """Carried out at once, in the thread that gives them, by which a CPU's program waits itself."""
-
-    def wait(self, stream, place, number):
-        there = ctypes.c_uint32.from_address(place)
-        while (there.value - number) % 2**32 >= 2**31:  # it is an earlier one
-            time.sleep(1e-5)
-
-    def write(self, stream, place, number):
-        ctypes.c_uint32.from_address(place).value = number
-
-    def fetch(self, stream, to, place, size):
-        ctypes.memmove(to, place, size)
-
-    def bring(self, stream, place, source, size):
-        ctypes.memmove(place, source, size)

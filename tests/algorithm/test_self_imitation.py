@@ -14,6 +14,7 @@ from learning import AUTHORS, PAPER
 from tabular import state_rollout, tabular
 
 from self_imitation.algorithm.self_imitation import imitate, self_imitation_loss
+from self_imitation.config import resolve
 from self_imitation.networks.distributions import Categorical, DiagonalGaussian
 from self_imitation.replay import buffer as replay
 from self_imitation.settings import SelfImitationConfig
@@ -44,6 +45,11 @@ def gradient_of(config, *arguments):
 
 
 both = pytest.mark.parametrize("config", [AUTHORS, PAPER], ids=["authors", "paper"])
+
+
+def test_presets_are_the_settings_tested_here():
+    assert resolve("key-door-treasure", "authors").sil == AUTHORS
+    assert dataclasses.replace(resolve("key-door-treasure", "paper").sil, buffer_size=PAPER.buffer_size) == PAPER
 
 
 def test_loss_of_the_paper_by_hand():
