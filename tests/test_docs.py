@@ -1,7 +1,8 @@
-"""What the documentation shows works, and what it names exists."""
+"""The documentation's examples run, and what it names exists."""
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import jax
@@ -9,15 +10,221 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import self_imitation
+from self_imitation import registry
+from self_imitation.environments import registry as environments
+from self_imitation.networks import actor_critic as networks
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "results").glob("*/README.md"))]
+SMALL = {
+    "log_every": 500,
+    "num_envs": 4,
+    "num_steps": 32,
+    "sil.batch_size": 32,
+    "sil.buffer_size": 500,
+}
+SMALL_PPO = {"ppo.num_minibatches": 4, "ppo.update_epochs": 2}
 
 
 def code_of(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_your_own_actor_critic_learns_what_once_went_well():
+def flags_of(settings: dict[str, object]) -> list[str]:
+    return [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """A working directory for a page's modules. What they register is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for owner, name in (
+        (registry, "_learners"),
+        (registry, "_bonuses"),
+        (networks, "_factories"),
+        (environments, "_entries"),
+    ):
+        monkeypatch.setattr(owner, name, dict(getattr(owner, name)))
+
+    def write(*pages: str) -> list[str]:
+        """Write the examples that begin with a file name as modules; returns the others."""
+        others = []
+        for code in (code for page in pages for code in code_of(page)):
+            named = re.match(r"# (\w+)\.py\n", code)
+            if named:
+                (tmp_path / f"{named[1]}.py").write_text(code)
+                monkeypatch.delitem(sys.modules, named[1], raising=False)
+            else:
+                others.append(code)
+        return others
+
+    return write
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """Runs of `self_imitation.train`, which makes few steps with small batches."""
+    train, runs = self_imitation.train, []
+
+    def train_briefly(env, agent, steps, seeds=1, settings=None):
+        small = SMALL | (SMALL_PPO if agent.startswith("ppo") else {})
+        if "sil" not in agent.split("+"):
+            small = {name: value for name, value in small.items() if not name.startswith("sil.")}
+        settings = {**small, **(settings or {})}
+        assert steps >= 10_000
+        runs.append(train(env, agent=agent, steps=1500, seeds=min(seeds, 2), out=tmp_path / "run", settings=settings))
+        return runs[-1]
+
+    monkeypatch.setattr(self_imitation, "train", train_briefly)
+    return runs
+
+
+EXTENSIONS = {
+    "docs/new-learner.md": ("entropy", "sil_imitated"),
+    "docs/new-bonus.md": ("simhash_bonus", "sil_imitated"),
+    "docs/new-network.md": ("kl",),
+    "docs/new-environment.md": ("bonus",),
+}
+
+
+@pytest.mark.parametrize("page", EXTENSIONS)
+def test_the_component_of_the_page_trains(page, modules, trained):
+    (example,) = modules(page)
+    exec(example, {})
+    (run,) = trained
+    last = run.metrics()[-1]
+    assert last["step"] >= 1500
+    assert all(np.isfinite(last[name]) for name in EXTENSIONS[page])
+
+
+def test_a_run_with_a_component_of_the_page_resumes(modules, trained):
+    (example,) = modules("docs/new-learner.md")
+    exec(example, {})
+    resumed = self_imitation.resume(trained[0].path, steps=3000)
+    assert resumed.metrics()[-1]["step"] >= 3000
+    assert resumed.config.components["reinforce"].ent_coef == 0.02
+
+
+def test_the_script_of_the_page_is_a_sil_that_knows_the_component(modules, capsys):
+    assert modules("docs/new-learner.md", "docs/extending.md")[1:] == []
+    script = importlib.import_module("my_sil")
+    flags = flags_of({**SMALL, "reinforce.ent_coef": 0.02, "steps": 1000, "seeds": 1})
+    assert script.main(["train", "--agent", "reinforce+sil", *flags]) == 0
+    assert script.main(["list"]) == 0
+    output = capsys.readouterr().out
+    assert "reinforce+sil on key-door-treasure: 1 seed" in output
+    assert "REINFORCE with a baseline" in output
+
+
+def test_the_learner_of_the_page_ignores_reset_steps_and_unfinished_episodes(modules):
+    """With one step of a finished episode, only that step's gradient is left."""
+    modules("docs/new-learner.md")
+    my_learner = importlib.import_module("my_learner")
+    import optax
+
+    from self_imitation.algorithm.components import Exploration
+    from self_imitation.networks.distributions import Categorical
+    from self_imitation.types import Rollout, TrainState
+
+    flags = {"terminated": jnp.array([[True], [False], [False]]), "truncated": jnp.zeros((3, 1), bool)}
+    observation = jnp.eye(3)[:, None]
+    rollout = Rollout(
+        observation=observation,
+        action=jnp.zeros((3, 1), jnp.int32),
+        reward=jnp.array([[2.0], [100.0], [100.0]]),
+        valid=jnp.array([[True], [False], [True]]),
+        next_observation=None,
+        last_observation=observation[0],
+        episode_return=jnp.zeros((3, 1)),
+        episode_length=jnp.zeros((3, 1), jnp.int32),
+        extras={},
+        **flags,
+    )
+    params = {"policy": jnp.zeros((3, 2)), "value": jnp.zeros(3)}
+
+    def actor_critic(params, observation):
+        return Categorical(observation @ params["policy"]), observation @ params["value"]
+
+    learner = my_learner.Reinforce(my_learner.ReinforceConfig(ent_coef=0.0, vf_coef=1.0), True)
+    optimiser = optax.sgd(1.0)
+    train_state = TrainState(params, optimiser.init(params))
+    _, after, metrics = learner.update(
+        actor_critic, optimiser, None, train_state, rollout, Exploration(), jax.random.key(0)
+    )
+    np.testing.assert_allclose(after.params["policy"], [[1.0, -1.0], [0, 0], [0, 0]], atol=1e-6)  # (1 - 1/2) * 2
+    np.testing.assert_allclose(after.params["value"], [2.0, 0, 0], atol=1e-6)
+    assert metrics["value_loss"] == pytest.approx(2.0)
+
+
+def test_the_bonus_of_the_page_falls_with_the_number_of_visits(modules):
+    modules("docs/new-bonus.md")
+    my_bonus = importlib.import_module("my_bonus")
+    from types import SimpleNamespace
+
+    from self_imitation.types import Discrete, Spec
+
+    bonus = my_bonus.SimHash(my_bonus.SimHashConfig(scale=1.0, bits=8), Spec((3,), Discrete(2), None))
+    state = bonus.init(jax.random.key(0), 2)
+    reached = jnp.array([[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], [[-1.0, -2.0, -3.0], [1.0, 2.0, 3.0]]])
+    valid = jnp.array([[True, True], [True, False]])
+    state, exploration, _ = bonus.update(state, SimpleNamespace(next_observation=reached, valid=valid), None)
+    assert exploration.reward[0, 0] == pytest.approx(2**-0.5)
+    assert exploration.reward[1, 0] == pytest.approx(1.0)  # the opposite side of every plane
+    assert state.counts.sum() == 3
+
+
+def test_the_pure_jax_environment_of_the_page_has_the_returns_that_it_states(modules):
+    modules("docs/new-environment.md")
+    env = importlib.import_module("deep_sea").DeepSea()
+
+    def play(action: int) -> tuple[float, int]:
+        state, total, steps, ended = env.reset(jax.random.key(0)), 0.0, 0, False
+        step = jax.jit(env.step)
+        while not ended:
+            result = step(state, jnp.int32(action))
+            state, total, steps = result.state, total + float(result.reward), steps + 1
+            ended = bool(result.terminated)
+        assert all(
+            value < levels for value, levels in zip(result.observation, env.spec.observation_levels, strict=True)
+        )
+        return total, steps
+
+    assert play(1) == (pytest.approx(0.99), env.spec.max_episode_steps)
+    assert play(0) == (0.0, env.spec.max_episode_steps)
+
+
+def test_the_gymnasium_environment_of_the_page_trains(modules, capsys):
+    """The page's own module, in the working directory, under the id that the page gives."""
+    from self_imitation.cli.main import main
+
+    modules("docs/new-environment.md")
+    (command,) = re.findall(r"^    sil (train gym:my_package.*)$", (ROOT / "docs/new-environment.md").read_text(), re.M)
+    flags = flags_of({**SMALL, **SMALL_PPO, "seeds": 1, "steps": 2000})
+    assert main([*command.split(), *flags]) == 0
+    assert "environments by gymnasium, in runs/gym-my-package-Corridor-v0_ppo+sil_" in capsys.readouterr().out
+
+
+def test_the_delayed_reward_of_the_page_wraps_an_environment():
+    pytest.importorskip("mujoco")
+    search, wrapper = code_of("docs/environments.md")
+    space: dict = {}
+    exec(wrapper, space)
+    space["env"].reset(seed=0)
+    assert space["env"].step(space["env"].action_space.sample())[1] == 0.0
+    exec(search, space)
+
+
+def test_the_readme_example_runs(trained):
+    (example,) = code_of("README.md")
+    space = {"observation": np.array([2.0, 8.0, 1.0, 1.0, 1.0])}
+    exec(example.replace("episodes=100", "episodes=2"), space)
+    assert space["action"] in range(4)
+
+
+def test_self_imitation_in_your_own_loop_learns_what_once_went_well():
     """The page's own code: two states, in each of which one of three actions pays. Imitation alone learns it."""
     setup, once, each = code_of("docs/your-own-actor-critic.md")
     assert len([line for line in setup.split("@jax.jit")[1].splitlines() if line.strip()]) <= 12
@@ -28,7 +235,7 @@ def test_your_own_actor_critic_learns_what_once_went_well():
     good = jnp.array([2, 0])  # the action that pays in each of the two states
 
     def act(number: int):
-        """Three-step episodes, actions at random: the train_state never acts itself."""
+        """Three-step episodes with random actions: the trained policy never acts."""
         keys = jax.random.split(jax.random.key(number))
         state = jax.random.randint(keys[0], (6, 4), 0, 2)
         action = jax.random.randint(keys[1], (6, 4), 0, 3)
@@ -43,59 +250,157 @@ def test_your_own_actor_critic_learns_what_once_went_well():
         exec(each, space)
     distribution, _ = space["actor_critic"](space["train_state"].params, jnp.eye(2))
     np.testing.assert_array_equal(distribution.mode(), good)
-    assert space["memories"].size > 1000
+    assert space["buffer"].size > 1000
     assert 0 < space["metrics"]["sil_imitated"] <= 1
 
 
 def test_every_function_of_the_equation_map_exists():
     page = (ROOT / "docs/equations.md").read_text()
-    names = re.findall(r"`((?:algorithm|returns|memory|imitation|improvement|exploration)[\w.]*\.\w+)`", page)
-    assert len(names) > 10
+    names = re.findall(r"`((?:\w+\.)+\w+)`", page)
+    assert len(names) > 25
     for name in names:
-        parts = name.split(".")
-        for cut in range(len(parts) - 1, 0, -1):
-            try:
-                found = importlib.import_module("self_imitation." + ".".join(parts[:cut]))
-                break
-            except ModuleNotFoundError:
-                continue
-        for part in parts[cut:]:
-            found = getattr(found, part)
+        _find(name)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def _find(name: str) -> object:
+    """A module, or something in one, by its name within the package."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module("self_imitation." + ".".join(parts[:cut]))
+            break
+        except ModuleNotFoundError:
+            continue
+    for part in parts[cut:]:
+        found = getattr(found, part)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_pictures_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    text = page.read_text()
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text):
+        if "://" in target:
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in _anchors(file), f"{page.name}: {target}#{anchor}"
+    for target in re.findall(r'src="([^"]+)"', text):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_preset_page_states_the_settings_that_hold():
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_the_package_that_are_named_exist(page):
+    folders = "algorithm|replay|exploration|networks|environments|rollout|training|storage|experiments|report|cli"
+    for path in re.findall(rf"\b((?:{folders})/[\w/]+\.py)\b", page.read_text()):
+        if "NAME" not in path:
+            assert (ROOT / "src/self_imitation" / path).is_file(), f"{page.name}: {path}"
+
+
+def test_every_module_of_the_diagrams_exists():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    diagrams = re.search(r"## From an observation(.*?)\n## ", page, re.DOTALL)[1]
+    chains = [
+        chain.splitlines()
+        for block in re.findall(r"```\n(.*?)```", diagrams, re.DOTALL)
+        for chain in block.split("\n\n")
+    ]
+    assert len(chains) == 6
+    for chain in chains:
+        assert len(chain) <= 6
+        for line in chain:
+            (path,) = re.match(r"(?:→ )?(\w+(?:/\w+)+)", line).groups()
+            assert (ROOT / "src/self_imitation" / f"{path}.py").is_file(), line
+
+
+def test_every_folder_of_the_package_is_in_the_layout():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    layout = page.split("## Layout")[1].split("## From")[0]
+    package = ROOT / "src/self_imitation"
+    for folder in (path.parent.name for path in package.glob("*/__init__.py")):
+        assert f"  {folder}/ " in layout, folder
+
+
+def _known_flags() -> set[str]:
+    """Flags of every command and of every component, with those that the pages' examples add."""
+    from self_imitation.cli.main import COMMANDS
+    from self_imitation.config import TrainConfig
+    from self_imitation.settings import flatten
+
+    components = {name: entry.component.Config() for name, entry in registry.components().items()}
+    names = {*flatten(TrainConfig(components=components)), "reinforce.ent_coef", "simhash.bits"}
+    names |= {"no_compilation_cache", "help", "version"}
+    for module in {
+        importlib.import_module(f"self_imitation.cli.{place.split(':')[0]}") for place, _ in COMMANDS.values()
+    }:
+        for name, kind in vars(module).items():
+            if name.endswith("Arguments"):
+                names |= set(kind.__dataclass_fields__)
+    return {f"--{name.replace('_', '-')}" for name in names}
+
+
+@pytest.mark.parametrize("page", [*DOCS, *PAGES[-3:]], ids=lambda page: str(page.relative_to(ROOT)))
+def test_flags_that_are_named_exist(page):
+    known = _known_flags()
+    for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*[a-z]", page.read_text()):
+        assert flag in known, f"{page.name}: {flag}"
+
+
+def test_renamed_flags_of_the_changelog_exist():
+    page = (ROOT / "CHANGELOG.md").read_text()
+    known, renamed = _known_flags(), 0
+    for row in re.findall(r"^\| (`--.*?) \| (`--.*?) \|$", page, re.M):
+        before, now = (re.findall(r"`(--[\w.-]+)`", cell) for cell in row)
+        assert len(before) == len(now), row
+        assert known.isdisjoint(before), row
+        assert known >= set(now), row
+        renamed += len(now)
+    assert renamed >= 20
+
+
+def test_extras_of_the_readme_are_those_of_the_package():
+    import tomllib
+
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"test"}
+    table = (ROOT / "README.md").read_text().split("## Install")[1].split("## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == extras
+
+
+def test_preset_page_states_every_difference():
     from self_imitation.config import flatten, resolve
 
     page = (ROOT / "docs/presets.md").read_text()
-    settings = {name: flatten(resolve("key-door-treasure", name)) for name in ("paper", "authors")}
-    differing = {k for k in settings["paper"] if settings["paper"][k] != settings["authors"][k]} - {"preset"}
     named = {name.replace("-", "_") for name in re.findall(r"`([\w.-]+)`", page)}
-    assert differing <= named
+    for env in ("key-door-treasure", "mujoco:Hopper", "atari:Pong", "gym:CartPole-v1"):
+        for agent in ("a2c+sil", "ppo+sil"):
+            paper, authors = (flatten(resolve(env, preset, {"agent": agent})) for preset in ("paper", "authors"))
+            assert {name for name in paper if paper[name] != authors[name]} - {"preset"} <= named
 
 
-def test_the_environment_of_the_page_can_be_trained(tmp_path, monkeypatch, capsys):
-    """The page's own module, in the working directory, under the id that the page gives."""
-    from self_imitation.cli.main import main
-
-    module = code_of("docs/environments.md")[0]
-    (tmp_path / "my_package.py").write_text(module)
-    monkeypatch.chdir(tmp_path)
-    flags = ["--seeds", "1", "--envs", "4", "--rollout", "32", "--steps", "2000", "--log-every", "500"]
-    flags += ["--ppo.num_minibatches", "4", "--ppo.update_epochs", "2", "--sil.batch_size", "32", "--sil.buffer_size", "500"]
-    assert main(["train", "gym:my_package:MyEnv-v0", "--agent", "ppo+sil", *flags]) == 0
-    assert "environments by gymnasium, in runs/gym-my-package-MyEnv-v0_ppo+sil_" in capsys.readouterr().out
-
-
-def test_the_search_space_of_the_page_is_that_of_the_catalogue():
-    from self_imitation.environments import catalogue
-
+def test_the_search_space_of_the_page_is_that_of_the_registry():
     page = (ROOT / "docs/environments.md").read_text()
-    for name, values in list(catalogue.find("mujoco:Hopper").search.items())[:2]:
+    for name, values in list(environments.find("mujoco:Hopper").search.items())[:2]:
         assert f"'{name}': {values}" in page
+
+
+def test_every_column_of_the_metrics_is_explained():
+    """Of all components that the package has."""
+    from self_imitation.storage.metrics_file import LEADING, TIMING
+
+    page = (ROOT / "docs/runs.md").read_text().split("## metrics.csv")[1].split("## ")[0]
+    explained = set(re.findall(r"`(\w+)`", page))
+    assert {*LEADING, *TIMING, "return_latest"} <= explained
+    sources = "".join(
+        (ROOT / "src/self_imitation" / path).read_text() for path in ("algorithm/ppo.py", "algorithm/vtrace.py")
+    )
+    sources += (ROOT / "src/self_imitation/algorithm/self_imitation.py").read_text()
+    sources += (ROOT / "src/self_imitation/exploration/rnd.py").read_text()
+    written = set(re.findall(r'"((?:sil|rnd)_\w+|kl|clipped|ratio|entropy|\w*loss)":', sources))
+    assert written
+    assert written <= explained

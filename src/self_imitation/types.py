@@ -14,6 +14,10 @@ Params: TypeAlias = Any
 """A pytree of arrays: the parameters of an actor-critic."""
 
 Metrics: TypeAlias = dict[str, Float[Array, ""]]
+"""Of one iteration of one seed."""
+
+SeedMetrics: TypeAlias = dict[str, Float[Array, " K"]]
+"""The same of K seeds."""
 
 Observation: TypeAlias = PyTree
 """An array, or {"image": ..., "numbers": ...} where an image comes with numbers beside it."""

@@ -1,7 +1,8 @@
 """Delayed rewards, their sign, and the returns of episodes, against a loop over single episodes."""
 
+from functools import cache
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,17 +11,21 @@ from hypothesis import strategies as st
 from self_imitation.rollout.episodes import EpisodeTracker, track
 
 
-def follow(reward, ended, valid=None, delay=1, sign=False, cuts=()):
-    """Fields of the tracked steps [T, ...], in rollouts that begin at the cuts."""
-    reward, tracker = np.asarray(reward, np.float32), EpisodeTracker.create(np.shape(reward)[1:])
-
+@cache
+def tracking(delay, sign, has_resets):
     def step(tracker, row):
-        return track(tracker, row[0], row[1], row[2] if valid is not None else None, delay, sign)
+        reward, ended, valid = row
+        return track(tracker, reward, ended, valid if has_resets else None, delay, sign)
 
-    rows = (reward, np.asarray(ended), np.ones_like(ended) if valid is None else np.asarray(valid))
-    parts = []
-    for part in zip(*(np.split(row, cuts) for row in rows), strict=True):
-        tracker, tracked = jax.lax.scan(step, tracker, tuple(map(jnp.asarray, part)))
+    return jax.jit(lambda tracker, rows: jax.lax.scan(step, tracker, rows))
+
+
+def follow(reward, ended, valid=None, delay=1, sign=False, rollouts=1):
+    """Fields of the tracked steps [T, ...], in several rollouts of the same length."""
+    rows = [np.asarray(reward, np.float32), np.asarray(ended), np.ones_like(ended) if valid is None else valid]
+    tracker, parts = EpisodeTracker.create(np.shape(reward)[1:]), []
+    for part in zip(*(np.split(np.asarray(row), rollouts) for row in rows), strict=True):
+        tracker, tracked = tracking(delay, sign, valid is not None)(tracker, part)
         parts.append(tracked)
     fields = ("reward", "episode_return", "episode_length")
     return [np.concatenate([getattr(part, name) for part in parts]) for name in fields]
@@ -85,9 +90,9 @@ def test_reset_steps_take_no_time_and_pay_nothing():
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6), delay=st.integers(1, 9), resets=st.booleans())
+@given(seed=st.integers(0, 10**6), delay=st.sampled_from([1, 3, 7]), resets=st.booleans())
 def test_every_environment_follows_the_twin_across_rollouts(seed, delay, resets):
-    """Two seeds x three environments, 24 steps in rollouts of different lengths."""
+    """Two seeds x three environments, 24 steps in three rollouts."""
     generator, shape = np.random.default_rng(seed), (24, 2, 3)
     ended, valid = generator.random(shape) < 0.2, np.ones(shape, bool)
     if resets:  # the step after an end only resets
@@ -95,7 +100,7 @@ def test_every_environment_follows_the_twin_across_rollouts(seed, delay, resets)
             valid[t] = ~(ended[t - 1] & valid[t - 1])
         ended &= valid
     reward = np.where(valid, generator.integers(-50, 50, shape), 0)
-    found, total, length = follow(reward, ended, valid if resets else None, delay=delay, cuts=(5, 7, 16))
+    found, total, length = follow(reward, ended, valid if resets else None, delay=delay, rollouts=3)
     for k, n in np.ndindex(2, 3):
         rows = np.flatnonzero(valid[:, k, n])
         for episode in np.split(rows, np.flatnonzero(ended[rows, k, n]) + 1):

@@ -114,9 +114,12 @@ def masked_rollout(seed=0):
     )
 
 
-@pytest.mark.parametrize("agent", ["a2c+sil", "ppo+sil", "vtrace+sil+rnd"])
+@pytest.mark.parametrize("agent", ["a2c+sil+rnd", "ppo", "vtrace"])
 def test_garbage_in_reset_steps_changes_nothing(agent):
-    """Observations, actions, rewards and extras of reset steps: the update is the same to the last bit."""
+    """Actions, rewards, extras and observations of reset steps: the update is the same to the last bit.
+
+    A bonus may look at their observations, which are the states that the steps before reached.
+    """
     settings = {
         "agent": agent,
         "num_envs": 4,
@@ -125,6 +128,7 @@ def test_garbage_in_reset_steps_changes_nothing(agent):
         "sil.buffer_size": 50,
         "sil.batch_size": 8,
         "sil.learning_starts": 1,
+        "sil.updates": 1,
         "normalise.observations": True,
         "normalise.rewards": True,
     }
@@ -145,7 +149,7 @@ def test_garbage_in_reset_steps_changes_nothing(agent):
         lambda r: (r.observation, r.action, r.reward, r.extras, r.episode_return),
         clean,
         (
-            spoil(clean.observation, 1e3),
+            clean.observation if built.bonuses else spoil(clean.observation, 1e3),
             spoil(clean.action, 1),
             spoil(clean.reward, 55.0),
             {"log_prob": spoil(clean.extras["log_prob"], 3.0)},
@@ -159,7 +163,8 @@ def test_garbage_in_reset_steps_changes_nothing(agent):
         np.testing.assert_array_equal(metrics[name], other_metrics[name], err_msg=name)
     compared = (expected.train, expected.normaliser, expected.components)
     assert eqx.tree_equal(compared, (found.train, found.normaliser, found.components))
-    assert int(expected.buffer.size) == int(found.buffer.size) > 0
+    if built.self_imitation:
+        assert int(expected.buffer.size) == int(found.buffer.size) > 0
     assert not eqx.tree_equal(expected.train.params, params), "it learnt something"
 
 

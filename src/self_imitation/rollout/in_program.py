@@ -3,9 +3,9 @@
 The environments of all seeds of a group are one batch [K, N]; acting is `vmap`ped over the seeds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,8 +19,6 @@ from self_imitation.environments.batched import BatchedEnvironment
 from self_imitation.rollout.episodes import EpisodeTracker, track
 from self_imitation.types import Observation, Rollout
 
-S = TypeVar("S")
-
 
 class Collection(eqx.Module):
     """Where the environments of a group of seeds stand."""
@@ -30,6 +28,17 @@ class Collection(eqx.Module):
     observation: Observation
     """What the policy sees next, [K, N, ...]."""
     episodes: EpisodeTracker
+
+
+class InFlight(eqx.Module):
+    """A step that environments have started."""
+
+    request: Any
+    """What `BatchedEnvironment.recv` needs."""
+    columns: dict[str, Any]
+    """Observation, action and extras of the step."""
+    episodes: EpisodeTracker
+    key: Key[Array, " K"]
 
 
 def begin(environment: BatchedEnvironment, key: Key[Array, " K"], num_envs: int) -> Collection:
@@ -59,33 +68,20 @@ class Collector:
 
         def step(collection: Collection, keys: Key[Array, "2 K"]) -> tuple[Collection, dict[str, Any]]:
             request, columns = self._send(policies, collection, keys[0])
-            return self._recv(collection, request, columns, keys[1])
+            return self._recv(collection.episodes, request, columns, keys[1])
 
         collection, columns = jax.lax.scan(step, collection, self._step_keys(key, steps))
-        return collection, _seeds_first(columns, collection)
+        return collection, seeds_first(columns, collection.observation)
 
-    def collect_while(
-        self,
-        policies: Policy,
-        collection: Collection,
-        key: Key[Array, " K"],
-        work: Sequence[Callable[[S], S]],
-        state: S,
-    ) -> tuple[Collection, Rollout, S]:
-        """The same, one step for each function in `work`, which is computed while the engine's threads make the step.
+    def step_in_flight(self, policies: Policy, flight: "InFlight") -> tuple["InFlight", dict[str, Any]]:
+        """Finish the step that is under way, act, and start the next one; returns the row of the finished step.
 
-        On a GPU the order of operations in the program decides what overlaps: send, then the kernels of `work`, then
-        recv, which makes the host wait. The barriers keep that order.
+        What the device computes between two such calls overlaps with the environments.
         """
-        rows = []
-        for function, keys in zip(work, self._step_keys(key, len(work)), strict=True):
-            request, columns = self._send(policies, collection, keys[0])
-            request, state = jax.lax.optimization_barrier((request, state))
-            request, state = jax.lax.optimization_barrier((request, function(state)))
-            collection, row = self._recv(collection, request, columns, keys[1])
-            rows.append(row)
-        columns = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-        return collection, _seeds_first(columns, collection), state
+        key, key_act, key_reset = jnp.moveaxis(jax.vmap(lambda k: jax.random.split(k, 3))(flight.key), 1, 0)
+        collection, row = self._recv(flight.episodes, flight.request, flight.columns, key_reset)
+        request, columns = self._send(policies, collection, key_act)
+        return InFlight(request, columns, collection.episodes, key), row
 
     def _step_keys(self, key: Key[Array, " K"], steps: int) -> Key[Array, "T 2 K"]:
         """Keys to act and to reset with, of each step."""
@@ -97,11 +93,11 @@ class Collector:
         return self.environment.send(collection.environment, action), columns
 
     def _recv(
-        self, collection: Collection, request: Any, columns: dict[str, Any], key: Key[Array, " K"]
+        self, episodes: EpisodeTracker, request: Any, columns: dict[str, Any], key: Key[Array, " K"]
     ) -> tuple[Collection, dict[str, Any]]:
         environment, result = self.environment.recv(request, key)
         ended = result.terminated | result.truncated
-        episodes, tracked = track(collection.episodes, result.reward, ended, result.valid, self.delay, self.sign)
+        episodes, tracked = track(episodes, result.reward, ended, result.valid, self.delay, self.sign)
         row = {
             **columns,
             "reward": tracked.reward,
@@ -115,7 +111,7 @@ class Collector:
         return Collection(environment, result.observation, episodes), row
 
 
-def _seeds_first(columns: dict[str, Any], collection: Collection) -> Rollout:
-    """From [T, K, N, ...] to [K, T, N, ...]."""
+def seeds_first(columns: dict[str, Any], last_observation: Observation) -> Rollout:
+    """From rows [T, K, N, ...] to a rollout [K, T, N, ...]."""
     by_seed = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), columns)
-    return Rollout(**by_seed, last_observation=collection.observation)
+    return Rollout(**by_seed, last_observation=last_observation)

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Integer
 
@@ -19,7 +20,7 @@ from self_imitation.replay.buffer import drop_pending
 from self_imitation.rollout.in_program import Collection
 from self_imitation.training import agents, metrics
 from self_imitation.training.metrics import MetricsAccumulator
-from self_imitation.types import Metrics, Params, Rollout
+from self_imitation.types import Observation, Params, Rollout, SeedMetrics
 
 
 class GroupState(eqx.Module):
@@ -29,12 +30,13 @@ class GroupState(eqx.Module):
     collection: Collection | None
     """None in checkpoints of environments whose state can't be saved."""
     metrics: MetricsAccumulator
-    pending: Rollout | None = None
-    """With overlap: the latest rollout, which is learnt from while the next one is collected."""
 
 
 class SeedGroup:
     """What groups have in common. `seeds`: the numbers of their seeds."""
+
+    resets_in_next_step = False
+    """Whether environments reset in the step after an end, which is then not valid."""
 
     def __init__(self, config: TrainConfig, agent: Agent, seeds: Sequence[int], device: jax.Device):
         self.config, self.agent, self.seeds, self.device = config, agent, tuple(seeds), device
@@ -76,7 +78,31 @@ class SeedGroup:
     @cached_property
     def rollout_shape(self) -> Rollout:
         """Shapes of one seed's rollouts."""
-        raise NotImplementedError
+        return jax.eval_shape(self._empty_rollout, self.policy_shape)
+
+    def _empty_rollout(self, policy: Policy) -> Rollout:
+        steps, num_envs, spec = self.config.num_steps, self.config.num_envs, self.agent.spec
+
+        def zeros(*outer: int) -> Observation:
+            return jax.tree.map(lambda leaf: jnp.zeros((*outer, *leaf.shape), leaf.dtype), spec.observation)
+
+        def each(dtype: Any) -> Array:
+            return jnp.zeros((steps, num_envs), dtype)
+
+        action, extras = algorithm.act(self.agent, policy, zeros(num_envs), jax.random.key(0))
+        return Rollout(
+            observation=zeros(steps, num_envs),
+            action=jnp.stack([action] * steps),
+            reward=each(jnp.float32),
+            terminated=each(bool),
+            truncated=each(bool),
+            valid=each(bool) if self.resets_in_next_step else None,
+            next_observation=None if self.resets_in_next_step else zeros(steps, num_envs),
+            last_observation=zeros(num_envs),
+            episode_return=each(jnp.float32),
+            episode_length=each(jnp.int32),
+            extras={name: jnp.stack([extra] * steps) for name, extra in extras.items()},
+        )
 
     def begin(self, step: int) -> Collection:
         """Start the environments. Their random numbers depend on the step, so that a resumed run gets new ones."""
@@ -106,5 +132,5 @@ def over_seeds(update: Any, agent: Agent) -> Any:
     return jax.vmap(partial(update, agent))
 
 
-def accumulate(accumulators: MetricsAccumulator, rollout: Rollout, measured: Metrics) -> MetricsAccumulator:
+def accumulate(accumulators: MetricsAccumulator, rollout: Rollout, measured: SeedMetrics) -> MetricsAccumulator:
     return jax.vmap(metrics.accumulate)(accumulators, rollout, measured)

@@ -3,10 +3,8 @@
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cached_property, partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,7 @@ from jaxtyping import Array, Int
 
 from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
-from self_imitation.algorithm.iteration import AgentState, Policy
+from self_imitation.algorithm.iteration import AgentState
 from self_imitation.config import TrainConfig
 from self_imitation.environments.backends import Backend
 from self_imitation.environments.batched import BatchedEnvironment
@@ -31,7 +29,7 @@ from self_imitation.training.group import (
     split_keys,
 )
 from self_imitation.training.metrics import MetricsAccumulator
-from self_imitation.types import Metrics, Rollout
+from self_imitation.types import Rollout
 
 
 class CompileOnce:
@@ -69,10 +67,8 @@ class InProgramGroup(SeedGroup):
         self._run: Callable[[GroupState, int], GroupState]
 
     @property
-    def overlaps(self) -> bool:
-        """Whether to learn while environments step: pays with images, needs an engine that steps by itself."""
-        wanted = self.config.overlap == "on" and self.agent.spec.observation_kind == "image"
-        return wanted and self.agent.learner.tolerates_lag and self.config.engine == "envpool"
+    def resets_in_next_step(self) -> bool:  # type: ignore[override]
+        return self.backend.engine != "jax"
 
     @property
     def collector(self) -> Collector:
@@ -91,31 +87,8 @@ class InProgramGroup(SeedGroup):
         numbers = environment_seeds(self.seeds, self.config.num_envs, step)
         self.environment = self.backend.make(numbers, self.num_threads)
 
-    @cached_property
-    def rollout_shape(self) -> Rollout:
-        if self.environment is None:
-            self._open(step=0)
-        assert self.environment is not None
-        seeds = len(self.seeds)
-        keys = jax.random.split(jax.random.key(0), seeds)
-        collection = in_program.begin(self.environment, keys, self.config.num_envs)
-        policies = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self.policy_shape)
-
-        def first_rollout(policies: Policy, collection: Collection, keys: Array) -> Rollout:
-            _, rollouts = self.collector.collect(policies, collection, keys, self.config.num_steps)
-            return jax.tree.map(lambda leaf: leaf[0], rollouts)
-
-        return jax.eval_shape(first_rollout, policies, collection, keys)
-
     def init(self) -> GroupState:
-        return self._with_pending(jax.device_put(super().init(), self.device))
-
-    def _with_pending(self, state: GroupState) -> GroupState:
-        """With overlap, the first rollout to learn from is one without a valid step."""
-        if not self.overlaps:
-            return state
-        zeros = jax.tree.map(lambda leaf: jnp.zeros((len(self.seeds), *leaf.shape), leaf.dtype), self.rollout_shape)
-        return dataclasses.replace(state, pending=jax.device_put(zeros, self.device))
+        return jax.device_put(super().init(), self.device)
 
     def restore(self, saved: GroupState, collection: Mapping[str, np.ndarray], step: int) -> tuple[GroupState, bool]:
         """Continue from a checkpoint; also whether the environments do. `collection`: where they stood, if saved."""
@@ -126,26 +99,23 @@ class InProgramGroup(SeedGroup):
             state = dataclasses.replace(saved, collection=from_arrays(collection, fresh, "collection"))
         else:
             state = GroupState(drop_unfinished(saved.agents), fresh, saved.metrics)
-        return self._with_pending(jax.device_put(state, self.device)), continues
+        return jax.device_put(state, self.device), continues
 
     def saved(self, state: GroupState) -> GroupState:
         """What a checkpoint holds."""
         assert self.environment is not None
         collection = state.collection if self.environment.can_be_saved else None
-        return dataclasses.replace(state, collection=collection, pending=None)
+        return dataclasses.replace(state, collection=collection)
 
     def compile(self, state: GroupState) -> None:
-        """One program for whole iterations. Only if it would have to be compiled anew for every group and every start,
-        learning is a program of its own, unless it overlaps with the environments.
+        """One program for whole iterations; but learning is a program of its own where collecting has to be compiled
+        anew for every group and at every start.
         """
         assert self.environment is not None
         if self.environment.can_be_shared:
             key = ("iterations", len(self.seeds), self.device)
             program = self._shared.get(key, lambda: self._compile_iterations(state))
             self._run = lambda state, iterations: program(state, np.int32(iterations))
-        elif self.overlaps:
-            own = self._compile_iterations(state)
-            self._run = lambda state, iterations: own(state, np.int32(iterations))
         else:
             self._run = self._compile_in_two(state)
 
@@ -157,10 +127,9 @@ class InProgramGroup(SeedGroup):
         """The number of iterations is an argument, so that one program serves every call: how a run is divided into
         calls does not change its results.
         """
-        once = self._overlapped_iteration if self.overlaps else self._iteration
 
         def iterations(state: GroupState, count: Int[Array, ""]) -> GroupState:
-            return jax.lax.fori_loop(0, count, lambda _, state: once(state), state)
+            return jax.lax.fori_loop(0, count, lambda _, state: self._iteration(state), state)
 
         return jax.jit(iterations, donate_argnums=0).lower(state, jnp.int32(0)).compile()
 
@@ -203,38 +172,3 @@ class InProgramGroup(SeedGroup):
     ) -> tuple[AgentState, MetricsAccumulator]:
         agents_, measured = over_seeds(algorithm.update, self.agent)(agents_, rollout)
         return agents_, accumulate(accumulators, rollout, measured)
-
-    def _overlapped_iteration(self, state: GroupState) -> GroupState:
-        """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""
-        agents_, key = split_keys(state.agents)
-        assert state.collection is not None
-        assert state.pending is not None
-
-        def learn(work: Work) -> Work:
-            updated, measured = over_seeds(algorithm.update_on_policy, self.agent)(work.agents, state.pending)
-            return Work(updated, {**work.metrics, **measured})
-
-        def imitate(updates: int, work: Work) -> Work:
-            updated, measured = jax.vmap(partial(algorithm.imitate, self.agent, updates=updates))(work.agents)
-            return Work(updated, {**work.metrics, **measured})
-
-        steps = self.config.num_steps
-        imitations = [partial(imitate, count) for count in self._updates_per_step(steps - 1)]
-        collection, rollout, work = self.collector.collect_while(
-            agents_.policy, state.collection, key, [learn, *imitations], Work(agents_, {})
-        )
-        accumulated = accumulate(state.metrics, rollout, work.metrics)
-        return GroupState(work.agents, collection, accumulated, rollout)
-
-    def _updates_per_step(self, steps: int) -> list[int]:
-        """Self-imitation's M updates, spread over the steps."""
-        updates = 0 if self.agent.self_imitation is None else self.agent.self_imitation.updates
-        due = [updates * (step + 1) // steps for step in range(steps)]
-        return [after - before for before, after in zip([0, *due[:-1]], due, strict=True)]
-
-
-class Work(eqx.Module):
-    """What is computed while environments step."""
-
-    agents: AgentState
-    metrics: Metrics

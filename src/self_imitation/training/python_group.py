@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -43,35 +42,6 @@ class PythonGroup(SeedGroup):
         self._learn: Any = jax.jit(self._update, donate_argnums=(0,))
         self._steps = 0
 
-    @cached_property
-    def _host_shape(self) -> HostRollout:
-        """Shapes of one seed's rollouts, as the loop collects them."""
-        steps, num_envs, spec = self.config.num_steps, self.config.num_envs, self.agent.spec
-
-        def rows(*outer: int) -> Any:
-            return lambda leaf: jax.ShapeDtypeStruct((*outer, *leaf.shape), leaf.dtype)
-
-        observation = jax.tree.map(rows(steps, num_envs), spec.observation)
-        first = jax.tree.map(rows(num_envs), spec.observation)
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        _, extras = jax.eval_shape(self._act_one, self.policy_shape, first, key, 0)
-        flag = jax.ShapeDtypeStruct((steps, num_envs), bool)
-        return HostRollout(
-            observation=observation,
-            action=jax.ShapeDtypeStruct((steps, num_envs, *spec.action_shape), spec.action_dtype),
-            extras=jax.tree.map(rows(steps), extras),
-            reward=jax.ShapeDtypeStruct((steps, num_envs), np.float32),
-            terminated=flag,
-            truncated=flag,
-            next_observation=observation,
-            last_observation=first,
-        )
-
-    @cached_property
-    def rollout_shape(self) -> Rollout:
-        episodes = jax.eval_shape(lambda: EpisodeTracker.create((self.config.num_envs,)))
-        return jax.eval_shape(self._track, episodes, self._host_shape)[1]
-
     def begin(self, step: int) -> Collection:
         seeds = environment_seeds(self.seeds, self.config.num_envs, step)
         observation = self._by_seed(self.vector.reset(seeds.reshape(-1).tolist()))
@@ -110,8 +80,9 @@ class PythonGroup(SeedGroup):
         assert state.collection is not None
         first = state.collection.observation
         self._act = self._act.lower(agents_.policy, first, keys, 0).compile()
-        seeds = len(self.seeds)
-        rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self._host_shape)
+        seeds, one = len(self.seeds), self.rollout_shape
+        shapes = HostRollout(**{name: getattr(one, name) for name in HostRollout._fields})
+        rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), shapes)
         self._learn = self._learn.lower(agents_, state.collection.episodes, state.metrics, rows).compile()
 
     def run(self, state: GroupState, iterations: int) -> GroupState:

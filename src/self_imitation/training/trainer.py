@@ -21,10 +21,11 @@ from self_imitation.config import TrainConfig
 from self_imitation.environments import backends
 from self_imitation.environments.backends import Backend
 from self_imitation.storage.trees import is_key
-from self_imitation.training import agents, devices, metrics
+from self_imitation.training import agents, devices, metrics, overlapped_group
 from self_imitation.training.group import GroupState
 from self_imitation.training.in_program_group import CompileOnce, InProgramGroup
 from self_imitation.training.metrics import ALL_FINITE, MetricsAccumulator
+from self_imitation.training.overlapped_group import OverlappedGroup
 from self_imitation.training.python_group import PythonGroup
 
 SECONDS_PER_CALL = 0.25
@@ -50,16 +51,17 @@ class Trainer:
         if not self.backend.in_program:
             return [PythonGroup(config, self.agent, numbers, places[0], self.backend)]
         count = self._group_count(places)
-        threads, shared = max(1, devices.cores() // count), CompileOnce()
+        threads, shared = max(1, devices.cores() // (count if places[0].platform == "cpu" else 1)), CompileOnce()
+        kind = OverlappedGroup if overlapped_group.applies(config, self.agent) else InProgramGroup
         return [
-            InProgramGroup(config, self.agent, numbers[part], places[i % len(places)], self.backend, threads, shared)
+            kind(config, self.agent, numbers[part], places[i % len(places)], self.backend, threads, shared)
             for i, part in enumerate(_split(config.seeds, count))
         ]
 
     def _group_count(self, places: list[jax.Device]) -> int:
         """One per GPU; on a CPU one per core, unless the networks are large enough to use all cores by themselves."""
         if places[0].platform != "cpu":
-            return min(len(places), self.config.seeds)
+            return min(len(places) * (self.config.workers or 1), self.config.seeds)
         if not devices.is_small(self.config, self.backend.spec):
             return 1
         return devices.seed_groups(self.config)

@@ -87,7 +87,7 @@ class EnvPool:
     can_be_shared = False  # EnvPool compiles the address of the pool into the program
 
     def __init__(self, pool: Any, shape: tuple[int, ...], name: str):
-        self.pool, self._shape = pool, shape
+        self.pool, self.shape = pool, shape
         limit = pool.spec.config.max_episode_steps
         self.spaces: Spaces = gymnasium_spaces.describe(pool.observation_space, pool.action_space, limit, name)
         self.spec: Spec = self.spaces.spec
@@ -97,8 +97,12 @@ class EnvPool:
 
     def reset(self, key: Key[Array, " K"]) -> tuple[EngineState, Observation]:
         observation = self.spaces.observation(self.pool.reset()[0])
-        state = EngineState(jnp.asarray(self._handle), jnp.zeros(self._shape, bool))
-        return state, by_seed(jax.tree.map(jnp.asarray, observation), self._shape)
+        state = EngineState(jnp.asarray(self._handle), jnp.zeros(self.shape, bool))
+        return state, by_seed(jax.tree.map(jnp.asarray, observation), self.shape)
+
+    def start(self) -> EngineState:
+        self.pool.async_reset()
+        return EngineState(jnp.asarray(self._handle), jnp.ones(self.shape, bool))
 
     def send(self, state: EngineState, action: Shaped[Array, "K N ..."]) -> EngineState:
         with jax.enable_x64(True):
