@@ -17,7 +17,8 @@ from self_imitation.networks import actor_critic as networks
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "results").glob("*/README.md"))]
+RESULTS = sorted((ROOT / "results").glob("*/README.md"))
+PAGES = [*DOCS, *RESULTS, ROOT / "CHANGELOG.md"]
 SMALL = {
     "log_every": 500,
     "num_envs": 4,
@@ -345,7 +346,7 @@ def _known_flags() -> set[str]:
     return {f"--{name.replace('_', '-')}" for name in names}
 
 
-@pytest.mark.parametrize("page", [*DOCS, *PAGES[-3:]], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*DOCS, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_flags_that_are_named_exist(page):
     known = _known_flags()
     for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*[a-z]", page.read_text()):

@@ -154,7 +154,7 @@ class InProgramPlayer:
         def play(collection: Any, key: PRNGKeyArray) -> tuple:
             collection, rollout = collector.collect(policies, collection, jax.random.split(key, seeds), STRETCH)
             played = rollout.ended, rollout.episode_return, rollout.episode_length
-            return collection, [jnp.swapaxes(leaf, 0, 1) for leaf in played]
+            return collection, tuple(jnp.swapaxes(leaf, 0, 1) for leaf in played)
 
         self._play = play
 

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
@@ -108,7 +108,7 @@ class PythonGroup(SeedGroup):
     def close(self) -> None:
         self.vector.close()
 
-    def _act_one(self, policy: Policy, observation: Any, key: Array, time: int) -> tuple:
+    def _act_one(self, policy: Policy, observation: Any, key: Array, time: Int[Array, ""]) -> tuple:
         return algorithm.act(self.agent, policy, observation, jax.random.fold_in(key, time))
 
     def _update(

@@ -101,6 +101,13 @@ class Trainer:
         return work.finished
 
     def _run_group(self, index: int, work: "_SharedWork") -> None:
+        try:
+            self._take_turns(index, work)
+        except BaseException:
+            work.stop()  # the other groups need not go on
+            raise
+
+    def _take_turns(self, index: int, work: "_SharedWork") -> None:
         group, size = self.groups[index], 1
         while count := work.take(index, size):
             begun = time.monotonic()

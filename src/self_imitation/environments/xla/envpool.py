@@ -1,8 +1,11 @@
 """EnvPool (MuJoCo, Atari, classic control ...) through its XLA interface."""
 
 import importlib.util
+import os
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -30,6 +33,9 @@ ATARI_OPTIONS = {
     "reward_clip": False,
     "repeat_action_probability": 0.0,
 }
+
+
+EMULATOR_NICENESS = 10
 
 
 def available() -> bool:
@@ -68,8 +74,16 @@ def make(envpool_id: str, seeds: np.ndarray, num_threads: int, name: str) -> Bat
 
 def make_atari(envpool_id: str, seeds: np.ndarray, num_threads: int, name: str) -> BatchedEnvironment:
     """The same for an Atari game, with the paper's preprocessing."""
-    pool = EnvPool(_make_pool(envpool_id, seeds, num_threads, **ATARI_OPTIONS), seeds.shape, name)
+    with ThreadPoolExecutor(1, initializer=_lower_priority) as executor:  # threads inherit the priority of their maker
+        made = executor.submit(_make_pool, envpool_id, seeds, num_threads, **ATARI_OPTIONS).result()
+    pool = EnvPool(made, seeds.shape, name)
     return FrameStack(pool, atari.spec(int(pool.spaces.action_space.n)))  # type: ignore[attr-defined]
+
+
+def _lower_priority() -> None:
+    """Of this thread: the emulators' threads occupy all cores, and all of them wait for the thread that acts."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + EMULATOR_NICENESS)
 
 
 def _make_pool(envpool_id: str, seeds: np.ndarray, num_threads: int, **options: Any) -> Any:

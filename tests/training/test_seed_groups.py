@@ -1,0 +1,201 @@
+"""Groups of seeds, each in a thread of its own."""
+
+import dataclasses
+import threading
+import time
+
+import numpy as np
+import pytest
+from helpers import Recorder, small_config, small_run
+
+from self_imitation.environments import backends
+from self_imitation.errors import NonFiniteError
+from self_imitation.storage import checkpoint
+from self_imitation.storage.trees import to_arrays
+from self_imitation.training import devices
+from self_imitation.training.run import start
+from self_imitation.training.trainer import Trainer, _SharedWork, _split
+
+
+def trainer_of(tmp_path, env="key-door-treasure", **settings):
+    config = small_config(tmp_path, env, **settings)
+    backend = backends.create(config)
+    return Trainer(dataclasses.replace(config, engine=backend.engine), backend)
+
+
+def train(trainer, *iterations, stop=lambda: False):
+    """State of all seeds after so many iterations, as arrays by name."""
+    trainer.init()
+    trainer.compile()
+    done = [trainer.run(count, stop, lambda _: None) for count in iterations]
+    arrays = to_arrays(trainer.saved())
+    trainer.close()
+    return arrays, done
+
+
+@pytest.fixture(scope="module", params=["key-door-treasure", "mujoco:Hopper"])
+def both(request, tmp_path_factory):
+    """Three seeds in two groups; and each group as a run of its own, in one thread."""
+    folder, env = tmp_path_factory.mktemp("groups"), request.param
+    settings = {"agent": "a2c+sil", "num_envs": 2, "num_steps": 5, "sil.updates": 1}
+    grouped = trainer_of(folder, env, seeds=3, workers=2, **settings)
+    assert [group.seeds for group in grouped.groups] == [(0, 1), (2,)]
+    together, _ = train(grouped, 8, 4)
+    alone = [
+        train(trainer_of(folder, env, seeds=count, seed=seed, workers=1, **settings), 12)[0]
+        for seed, count in ((0, 2), (2, 1))
+    ]
+    return together, alone
+
+
+def test_uneven_groups_train_as_runs_of_their_own(both):
+    """Bit by bit: threads, and how a run is divided into calls, change nothing. Only the size of a group may."""
+    together, alone = both
+    assert together.keys() == alone[0].keys()
+    for name, array in together.items():
+        np.testing.assert_array_equal(array, np.concatenate([part[name] for part in alone]), err_msg=name)
+
+
+def test_seeds_learn_independently(both):
+    weights = both[0]["agents.train.params.policy_head.weight"]
+    assert not np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+
+
+def test_a_seed_is_the_same_in_groups_of_any_size(tmp_path):
+    """Except for the last bits."""
+    settings = {"agent": "a2c", "num_envs": 2, "num_steps": 5}
+    one, three = (
+        train(trainer_of(tmp_path, seeds=3, workers=workers, **settings), 10)[0] for workers in (1, 3)
+    )
+    for name in one:
+        np.testing.assert_allclose(one[name], three[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("total", "parts"), [(3, 2), (7, 3), (4, 4), (5, 1)])
+def test_seeds_are_divided_evenly(total, parts):
+    slices = _split(total, parts)
+    sizes = [part.stop - part.start for part in slices]
+    assert sum(sizes) == total
+    assert max(sizes) - min(sizes) <= 1
+    assert [number for part in slices for number in range(total)[part]] == list(range(total))
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups"),
+    [({}, 3), ({"seeds": 9}, 4), ({"seeds": 9, "workers": 7}, 7), ({"seeds": 2, "workers": 7}, 2), ({"seeds": 1}, 1)],
+)
+def test_one_group_per_core_unless_workers_are_given(monkeypatch, tmp_path, settings, groups):
+    monkeypatch.setattr(devices, "cores", lambda: 4)
+    assert devices.seed_groups(small_config(tmp_path, **{"seeds": 3, **settings})) == groups
+
+
+def test_large_networks_use_all_cores_in_one_group(tmp_path):
+    trainer = trainer_of(tmp_path, agent="a2c", seeds=2, workers=2, **{"network.hidden": (512,)})
+    assert len(trainer.groups) == 1
+    trainer.close()
+
+
+class FakeGroup:
+    """Counts its iterations; a slow one takes a millisecond for each."""
+
+    def __init__(self, trainer, index, seconds=0.0, fails_at=None):
+        self.seeds, self.state = trainer.groups[index].seeds, trainer.states[index]
+        self.seconds, self.fails_at, self.done = seconds, fails_at, 0
+
+    def run(self, state, count):
+        self.done += count
+        time.sleep(self.seconds * count)
+        if self.fails_at is not None and self.done >= self.fails_at:
+            raise ZeroDivisionError("seed 1 failed")
+        return state
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """Replaces the groups of a trainer of two seeds."""
+    trainer = trainer_of(tmp_path, agent="a2c", seeds=2, workers=2)
+    trainer.init()
+    real = trainer.groups
+
+    def replace(*options):
+        trainer.groups = [FakeGroup(trainer, i, **own) for i, own in enumerate(options)]
+        return trainer
+
+    yield replace
+    trainer.groups = real
+    trainer.close()
+
+
+def test_groups_make_the_same_number_of_iterations(fake):
+    trainer = fake({}, {"seconds": 0.001})
+    assert trainer.run(300, lambda: False, lambda _: None) == 300
+    assert [group.done for group in trainer.groups] == [300, 300]
+
+
+def test_stopping_lets_all_groups_end_at_the_same_iteration(fake):
+    trainer, begun, progress = fake({"seconds": 0.0001}, {"seconds": 0.001}), time.monotonic(), []
+    done = trainer.run(10**9, lambda: time.monotonic() - begun > 0.3, progress.append)
+    assert [group.done for group in trainer.groups] == [done, done]
+    assert 0 < done < 10**9
+    assert progress == sorted(progress)
+
+
+def test_an_exception_in_one_group_surfaces_and_stops_the_others(fake):
+    trainer = fake({"seconds": 0.001}, {"seconds": 0.001, "fails_at": 20})
+    with pytest.raises(ZeroDivisionError, match="seed 1 failed"):
+        trainer.run(10**9, lambda: False, lambda _: None)
+    assert trainer.groups[0].done < 10**6
+    assert threading.active_count() < 50
+
+
+def test_work_is_shared_up_to_the_target():
+    work = _SharedWork(10, 2)
+    assert [work.take(0, 8), work.take(0, 8), work.take(0, 8)] == [8, 2, 0]
+    assert work.take(1, 3) == 3
+    work.done(0)
+    assert work.finished == 0
+    work.stop()
+    assert work.take(1, 100) == 7, "as far as the furthest group"
+
+
+def test_a_non_finite_loss_is_named_with_seed_and_step(tmp_path):
+    """A huge learning rate: the first gradient step spoils the weights, the second one shows it."""
+    config = small_config(tmp_path / "run", **{"optimiser.learning_rate": 1e38, "checkpoint_seconds": 0.0, "seed": 3})
+    with pytest.raises(
+        NonFiniteError, match=r"^a loss of seed [34] was not finite at step 40; training stopped, the checkpoint at step"
+    ):
+        start(config, Recorder())
+    assert max(checkpoint.steps(tmp_path / "run" / "checkpoints")) < 40, "the last good checkpoint is kept"
+
+
+def test_runs_report_how_fast_and_how_far(tmp_path):
+    class Progress(Recorder):
+        steps: tuple = ()
+
+        def advanced(self, step, steps_per_second):
+            self.steps += (step,)
+            assert steps_per_second > 0
+
+    progress = Progress()
+    start(small_config(tmp_path / "run", agent="a2c"), progress)
+    assert list(progress.steps) == sorted(progress.steps)
+    assert progress.steps[-1] == 800
+
+
+def test_an_empty_replay_buffer_is_reported(tmp_path):
+    recorder = Recorder()
+    start(small_config(tmp_path / "run", **{"sil.keep": "positive", "steps": 60}), recorder)
+    (message,) = recorder.messages
+    assert message.startswith("the replay buffer of seeds [0, 1] is still empty (no episode has ended)")
+
+
+def test_same_seed_twice_is_bit_identical_in_threads(tmp_path):
+    from helpers import assert_same_checkpoint, rows
+
+    one, other = (small_run(tmp_path / name, seeds=3, workers=3) for name in ("one", "other"))
+    assert_same_checkpoint(one.path, other.path, 800)
+    assert rows(one.path) == rows(other.path)
