@@ -65,7 +65,7 @@ class TrainConfig:
     """How environments are stepped. jax: pure JAX; envpool, ale: inside the compiled program; gymnasium: a Python loop;
     processes: a Python loop with one process per environment, for slow environments. auto: the fastest available."""
     workers: int | None = setting(None, or_none(whole(1, 4096)))
-    """Threads that train groups of seeds side by side on a CPU. None: one per core."""
+    """Threads that train groups of seeds side by side, on a CPU or on each GPU. None: one per core, one per GPU."""
     device: Literal["auto", "cpu", "gpu"] = setting("auto", one_of("auto", "cpu", "gpu"))
     """Where networks run. auto: on the CPU where querying a GPU for every action is slower than computing on the CPU,
     otherwise on the GPU if there is one."""

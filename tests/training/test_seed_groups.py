@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import Recorder, small_config, small_run
+from helpers import Recorder, small_config
 
 from self_imitation.environments import backends
 from self_imitation.errors import NonFiniteError
@@ -33,11 +33,11 @@ def train(trainer, *iterations, stop=lambda: False):
     return arrays, done
 
 
-@pytest.fixture(scope="module", params=["key-door-treasure", "mujoco:Hopper"])
+@pytest.fixture(scope="module", params=[("key-door-treasure", "a2c+sil"), ("mujoco:Hopper", "a2c")])
 def both(request, tmp_path_factory):
     """Three seeds in two groups; and each group as a run of its own, in one thread."""
-    folder, env = tmp_path_factory.mktemp("groups"), request.param
-    settings = {"agent": "a2c+sil", "num_envs": 2, "num_steps": 5, "sil.updates": 1}
+    folder, (env, agent) = tmp_path_factory.mktemp("groups"), request.param
+    settings = {"agent": agent, "num_envs": 2, "num_steps": 5, "sil.updates": 1}
     grouped = trainer_of(folder, env, seeds=3, workers=2, **settings)
     assert [group.seeds for group in grouped.groups] == [(0, 1), (2,)]
     together, _ = train(grouped, 8, 4)
@@ -137,7 +137,7 @@ def test_groups_make_the_same_number_of_iterations(fake):
 
 
 def test_stopping_lets_all_groups_end_at_the_same_iteration(fake):
-    trainer, begun, progress = fake({"seconds": 0.0001}, {"seconds": 0.001}), time.monotonic(), []
+    trainer, begun, progress = fake({"seconds": 0.0005}, {"seconds": 0.001}), time.monotonic(), []
     done = trainer.run(10**9, lambda: time.monotonic() - begun > 0.3, progress.append)
     assert [group.done for group in trainer.groups] == [done, done]
     assert 0 < done < 10**9
@@ -164,7 +164,8 @@ def test_work_is_shared_up_to_the_target():
 
 def test_a_non_finite_loss_is_named_with_seed_and_step(tmp_path):
     """A huge learning rate: the first gradient step spoils the weights, the second one shows it."""
-    config = small_config(tmp_path / "run", **{"optimiser.learning_rate": 1e38, "checkpoint_seconds": 0.0, "seed": 3})
+    settings = {"agent": "a2c", "optimiser.learning_rate": 1e38, "checkpoint_seconds": 0.0, "seed": 3}
+    config = small_config(tmp_path / "run", **settings)
     with pytest.raises(
         NonFiniteError, match=r"^a loss of seed [34] was not finite at step 40; training stopped, the checkpoint at step"
     ):
@@ -191,11 +192,3 @@ def test_an_empty_replay_buffer_is_reported(tmp_path):
     start(small_config(tmp_path / "run", **{"sil.keep": "positive", "steps": 60}), recorder)
     (message,) = recorder.messages
     assert message.startswith("the replay buffer of seeds [0, 1] is still empty (no episode has ended)")
-
-
-def test_same_seed_twice_is_bit_identical_in_threads(tmp_path):
-    from helpers import assert_same_checkpoint, rows
-
-    one, other = (small_run(tmp_path / name, seeds=3, workers=3) for name in ("one", "other"))
-    assert_same_checkpoint(one.path, other.path, 800)
-    assert rows(one.path) == rows(other.path)

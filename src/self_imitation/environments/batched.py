@@ -43,9 +43,6 @@ class BatchedEnvironment(Protocol):
     def reset(self, key: Key[Array, " K"]) -> tuple[Any, Observation]:
         """Start all environments; returns their state and first observations."""
 
-    def start(self) -> Any:
-        """Start all environments without waiting; returns what the first `recv` needs, which is then a reset step."""
-
     def send(self, state: Any, action: Shaped[Array, "K N ..."]) -> Any:
         """Start a step; returns what `recv` needs."""
 
@@ -67,9 +64,6 @@ class PureJax:
 
     def reset(self, key: Key[Array, " K"]) -> tuple[Any, Observation]:
         return jax.jit(jax.vmap(self._reset_one_seed))(key)
-
-    def start(self) -> Any:
-        raise NotImplementedError("pure-JAX environments do not step by themselves")
 
     def send(self, state: Any, action: Shaped[Array, "K N ..."]) -> tuple[Any, Shaped[Array, "K N ..."]]:
         if isinstance(self.spec.actions, Continuous):
@@ -105,7 +99,7 @@ class FrameStack:
 
     can_be_saved = False
 
-    def __init__(self, inner: Any, spec: Spec):
+    def __init__(self, inner: BatchedEnvironment, spec: Spec):
         self.inner, self.spec = inner, spec
         self.can_be_shared = inner.can_be_shared
 
@@ -114,12 +108,6 @@ class FrameStack:
         empty = jnp.zeros((*frame.shape[:-1], self.spec.stack), frame.dtype)
         frames = _push_frame(empty, frame)
         return FrameStackState(inner, frames), jnp.copy(frames)  # a program donates both
-
-    def start(self) -> FrameStackState:
-        """Start all environments without waiting; returns what the first `recv` needs."""
-        return FrameStackState(
-            self.inner.start(), jnp.zeros((*self.inner.shape, *self.spec.observation_shape), jnp.uint8)
-        )
 
     def send(self, state: FrameStackState, action: Shaped[Array, "K N ..."]) -> FrameStackState:
         return FrameStackState(self.inner.send(state.inner, action), state.frames)

@@ -3,9 +3,9 @@
 The environments of all seeds of a group are one batch [K, N]; acting is `vmap`ped over the seeds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -19,6 +19,8 @@ from self_imitation.environments.batched import BatchedEnvironment
 from self_imitation.rollout.episodes import EpisodeTracker, track
 from self_imitation.types import Observation, Rollout
 
+S = TypeVar("S")
+
 
 class Collection(eqx.Module):
     """Where the environments of a group of seeds stand."""
@@ -28,17 +30,6 @@ class Collection(eqx.Module):
     observation: Observation
     """What the policy sees next, [K, N, ...]."""
     episodes: EpisodeTracker
-
-
-class InFlight(eqx.Module):
-    """A step that environments have started."""
-
-    request: Any
-    """What `BatchedEnvironment.recv` needs."""
-    columns: dict[str, Any]
-    """Observation, action and extras of the step."""
-    episodes: EpisodeTracker
-    key: Key[Array, " K"]
 
 
 def begin(environment: BatchedEnvironment, key: Key[Array, " K"], num_envs: int) -> Collection:
@@ -71,17 +62,30 @@ class Collector:
             return self._recv(collection.episodes, request, columns, keys[1])
 
         collection, columns = jax.lax.scan(step, collection, self._step_keys(key, steps))
-        return collection, seeds_first(columns, collection.observation)
+        return collection, _seeds_first(columns, collection)
 
-    def step_in_flight(self, policies: Policy, flight: "InFlight") -> tuple["InFlight", dict[str, Any]]:
-        """Finish the step that is under way, act, and start the next one; returns the row of the finished step.
+    def collect_while(
+        self,
+        policies: Policy,
+        collection: Collection,
+        key: Key[Array, " K"],
+        work: Sequence[Callable[[S], S]],
+        state: S,
+    ) -> tuple[Collection, Rollout, S]:
+        """The same, one step for each function in `work`, which is computed while the engine's threads make the step.
 
-        What the device computes between two such calls overlaps with the environments.
+        On a GPU the order of operations in the program decides what overlaps: send, then the kernels of `work`, then
+        recv, which makes the host wait. The barriers keep that order.
         """
-        key, key_act, key_reset = jnp.moveaxis(jax.vmap(lambda k: jax.random.split(k, 3))(flight.key), 1, 0)
-        collection, row = self._recv(flight.episodes, flight.request, flight.columns, key_reset)
-        request, columns = self._send(policies, collection, key_act)
-        return InFlight(request, columns, collection.episodes, key), row
+        rows = []
+        for function, keys in zip(work, self._step_keys(key, len(work)), strict=True):
+            request, columns = self._send(policies, collection, keys[0])
+            request, state = jax.lax.optimization_barrier((request, state))
+            request, state = jax.lax.optimization_barrier((request, function(state)))
+            collection, row = self._recv(collection.episodes, request, columns, keys[1])
+            rows.append(row)
+        columns = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+        return collection, _seeds_first(columns, collection), state
 
     def _step_keys(self, key: Key[Array, " K"], steps: int) -> Key[Array, "T 2 K"]:
         """Keys to act and to reset with, of each step."""
@@ -111,7 +115,7 @@ class Collector:
         return Collection(environment, result.observation, episodes), row
 
 
-def seeds_first(columns: dict[str, Any], last_observation: Observation) -> Rollout:
+def _seeds_first(columns: dict[str, Any], collection: Collection) -> Rollout:
     """From rows [T, K, N, ...] to a rollout [K, T, N, ...]."""
     by_seed = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), columns)
-    return Rollout(**by_seed, last_observation=last_observation)
+    return Rollout(**by_seed, last_observation=collection.observation)

@@ -187,7 +187,7 @@ class Policy:
         if self._composite:
             assert self._spaces is not None
             one = jax.tree.map(lambda leaf: np.asarray(leaf)[None], observation)
-            return self._spaces.action(self._choose(self._spaces.observation(one), greedy))[0]
+            return np.asarray(self._spaces.action(self._choose(self._spaces.observation(one), greedy))[0])
         given = self._numbers(observation)
         several = given.shape[: given.ndim - len(self._shape)]
         if given.shape != (*several, *self._shape):

@@ -60,9 +60,6 @@ class Ale:
         frames = _channels_last(jnp.asarray(self.env.reset(seed=self.seeds.reshape(-1))[0]))
         return EngineState(self._handle, jnp.zeros(self.seeds.shape, bool)), by_seed(frames, self.seeds.shape)
 
-    def start(self) -> Any:
-        raise NotImplementedError("ale-py's XLA interface has no send and recv")
-
     def send(self, state: EngineState, action: Shaped[Array, "K N"]) -> tuple[EngineState, Array]:
         return state, action
 

@@ -1,11 +1,8 @@
 """EnvPool (MuJoCo, Atari, classic control ...) through its XLA interface."""
 
 import importlib.util
-import os
 import sys
-import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -33,9 +30,6 @@ ATARI_OPTIONS = {
     "reward_clip": False,
     "repeat_action_probability": 0.0,
 }
-
-
-EMULATOR_NICENESS = 10
 
 
 def available() -> bool:
@@ -74,16 +68,8 @@ def make(envpool_id: str, seeds: np.ndarray, num_threads: int, name: str) -> Bat
 
 def make_atari(envpool_id: str, seeds: np.ndarray, num_threads: int, name: str) -> BatchedEnvironment:
     """The same for an Atari game, with the paper's preprocessing."""
-    with ThreadPoolExecutor(1, initializer=_lower_priority) as executor:  # threads inherit the priority of their maker
-        made = executor.submit(_make_pool, envpool_id, seeds, num_threads, **ATARI_OPTIONS).result()
-    pool = EnvPool(made, seeds.shape, name)
+    pool = EnvPool(_make_pool(envpool_id, seeds, num_threads, **ATARI_OPTIONS), seeds.shape, name)
     return FrameStack(pool, atari.spec(int(pool.spaces.action_space.n)))  # type: ignore[attr-defined]
-
-
-def _lower_priority() -> None:
-    """Of this thread: the emulators' threads occupy all cores, and all of them wait for the thread that acts."""
-    thread = threading.get_native_id()
-    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + EMULATOR_NICENESS)
 
 
 def _make_pool(envpool_id: str, seeds: np.ndarray, num_threads: int, **options: Any) -> Any:
@@ -113,10 +99,6 @@ class EnvPool:
         observation = self.spaces.observation(self.pool.reset()[0])
         state = EngineState(jnp.asarray(self._handle), jnp.zeros(self.shape, bool))
         return state, by_seed(jax.tree.map(jnp.asarray, observation), self.shape)
-
-    def start(self) -> EngineState:
-        self.pool.async_reset()
-        return EngineState(jnp.asarray(self._handle), jnp.ones(self.shape, bool))
 
     def send(self, state: EngineState, action: Shaped[Array, "K N ..."]) -> EngineState:
         with jax.enable_x64(True):

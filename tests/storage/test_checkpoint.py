@@ -1,0 +1,220 @@
+"""Checkpoints: what is damaged is noticed and skipped, and the last good one is never lost."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import Recorder, arrays, assert_same_checkpoint, rows, small_config, small_run, stop_after
+
+import self_imitation
+from self_imitation.config import override
+from self_imitation.environments import backends
+from self_imitation.errors import UsageError
+from self_imitation.storage import checkpoint, files
+from self_imitation.storage.config_file import fingerprint
+from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.storage.trees import from_arrays, to_arrays
+from self_imitation.training.run import continue_run, start
+
+STEPS = 800
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A run with checkpoints at its start, somewhere in between and at its end. No test changes it."""
+    path = tmp_path_factory.mktemp("checkpoints") / "run"
+    start(small_config(path), Recorder(), stop_after(2))
+    continue_run(path, None, Recorder())
+    first, between, last = checkpoint.steps(path / "checkpoints")
+    assert (first, last) == (0, STEPS)
+    assert 0 < between < STEPS
+    return path, between
+
+
+@pytest.fixture
+def copy(interrupted, tmp_path):
+    return shutil.copytree(interrupted[0], tmp_path / "copy")
+
+
+def flip_bit(file, position):
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "reason"),
+    [
+        ("policy.safetensors", lambda file: flip_bit(file, file.stat().st_size // 2), "checksum differs"),
+        ("state.safetensors", lambda file: file.write_bytes(file.read_bytes()[:-7]), "checksum differs"),
+        ("state.safetensors", Path.unlink, "No such file or directory"),
+        ("meta.json", lambda file: file.write_text(file.read_text().replace(":", ";", 1)), "not the metadata"),
+        ("meta.json", lambda file: file.write_text(file.read_text().replace('"iteration": 4', '"iteration": 5')), "ch"),
+        ("policy.safetensors", lambda file: file.write_bytes(pickle.dumps(Touch(file))), "checksum differs"),
+    ],
+    ids=["bit", "short", "missing", "no JSON", "counter", "pickle"],
+)
+def test_a_damaged_checkpoint_is_named_and_skipped(copy, interrupted, name, damage, reason):
+    between = interrupted[1]
+    damage(copy / "checkpoints" / str(STEPS) / name)
+    messages = []
+
+    def load(path, meta):
+        for part in ("policy.safetensors", "state.safetensors"):
+            checkpoint._read(path, part, meta)
+        return meta["step"]
+
+    settings = fingerprint(RunDirectory(copy).config())
+    assert checkpoint.load_latest(copy / "checkpoints", settings, load, messages.append) == between
+    (message,) = messages
+    assert f"checkpoints/{STEPS} is damaged ({name}: {reason}" in message
+    assert message.endswith("); trying the one before")
+    assert not (copy / "ran").exists(), "a pickle is never loaded"
+
+
+class Touch:
+    def __init__(self, file):
+        self.target = file.parents[2] / "ran"
+
+    def __reduce__(self):
+        return (Path.touch, (self.target,))
+
+
+def test_a_run_resumes_from_the_one_before(copy, interrupted):
+    flip_bit(copy / "checkpoints" / str(STEPS) / "state.safetensors", 5000)
+    recorder = Recorder()
+    continue_run(copy, None, recorder)
+    assert len(recorder.messages) == 1
+    assert_same_checkpoint(interrupted[0], copy, STEPS)
+    assert rows(interrupted[0]) == rows(copy)
+
+
+def test_without_an_intact_checkpoint_nothing_is_changed(copy):
+    before = rows(copy)
+    for file in copy.glob("checkpoints/*/state.safetensors"):
+        flip_bit(file, 1000)
+    recorder = Recorder()
+    with pytest.raises(UsageError, match="has no intact checkpoint"):
+        continue_run(copy, 1200, recorder)
+    assert not recorder.messages[-1].endswith("trying the one before")
+    assert rows(copy) == before
+    assert RunDirectory(copy).config().steps == STEPS
+
+
+def test_evaluation_does_not_read_the_state(copy, interrupted):
+    expected = self_imitation.load(interrupted[0]).evaluate(5)
+    (copy / "checkpoints" / str(STEPS) / "state.safetensors").unlink()
+    np.testing.assert_array_equal(self_imitation.load(copy).evaluate(5).returns, expected.returns)
+
+
+def test_checkpoints_of_other_settings_are_refused(copy):
+    config = json.loads((copy / "config.json").read_text())
+    config["a2c"]["gamma"] = 0.5
+    (copy / "config.json").write_text(json.dumps(config))
+    for use in (lambda: self_imitation.resume(copy), lambda: self_imitation.load(copy).evaluate()):
+        with pytest.raises(UsageError, match=r"belongs to another run; its settings differ from config\.json"):
+            use()
+
+
+def test_a_renamed_checkpoint_is_noticed(copy):
+    (copy / "checkpoints" / str(STEPS)).rename(copy / "checkpoints" / "99999")
+    messages = []
+    settings = fingerprint(RunDirectory(copy).config())
+    checkpoint.load_latest(copy / "checkpoints", settings, lambda path, meta: meta["step"], messages.append)
+    assert f"99999 is damaged (meta.json: it belongs to step {STEPS})" in messages[0]
+
+
+def test_a_checkpoint_that_vanishes_while_being_read_is_not_damaged(copy, interrupted):
+    """Another process trains the run and deletes old checkpoints: look again, say nothing."""
+    tried, messages = [], []
+
+    def load(path, meta):
+        tried.append(path.name)
+        if len(tried) == 1:
+            shutil.rmtree(path)
+            raise checkpoint.DamagedError("policy.safetensors: no such file")
+        return meta["step"]
+
+    settings = fingerprint(RunDirectory(copy).config())
+    assert checkpoint.load_latest(copy / "checkpoints", settings, load, messages.append) == interrupted[1]
+    assert tried == [str(STEPS), str(interrupted[1])]
+    assert messages == []
+
+
+def test_other_versions_are_refused(copy):
+    meta_file = copy / "checkpoints" / str(STEPS) / "meta.json"
+    meta = json.loads(meta_file.read_text())
+    meta["version"] = 1
+    meta.pop("checksum")
+    meta_file.write_text(json.dumps({**meta, "checksum": checkpoint._checksum_of(meta)}))
+    with pytest.raises(UsageError, match="has version 1; this release reads 3"):
+        self_imitation.load(copy).evaluate()
+
+
+@pytest.mark.parametrize("failing", ["write_through", "write_json", "sync_directory"])
+def test_a_crash_while_saving_keeps_the_last_checkpoint(copy, monkeypatch, failing):
+    before = arrays(copy, STEPS)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, failing, crash)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(copy / "checkpoints", 900, {"x": np.zeros(3)}, {}, kept=1, settings="")
+    assert checkpoint.steps(copy / "checkpoints")[-1] == STEPS
+    after = arrays(copy, STEPS)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert not list((copy / "checkpoints").glob(f"{files.PARTIAL}*"))
+
+
+def test_the_policy_is_a_file_of_its_own(interrupted):
+    import safetensors.numpy
+
+    policy = safetensors.numpy.load_file(interrupted[0] / "checkpoints" / str(STEPS) / "policy.safetensors")
+    assert policy
+    assert all(name.startswith("agents.train.params.") for name in policy)
+
+
+def test_short_runs_need_no_space_for_a_full_buffer(tmp_path):
+    config = small_config(tmp_path / "run", **{"sil.buffer_size": 100_000})
+    spec = backends.create(config).spec
+    short, long = (checkpoint.expected_bytes(override(config, {"steps": steps}), spec) for steps in (2000, 10**6))
+    assert 0 < short < long / 5
+
+
+def test_expected_sizes_are_about_right(interrupted):
+    config = RunDirectory(interrupted[0]).config()
+    expected = checkpoint.expected_bytes(config, backends.create(config).spec)
+    files_ = (interrupted[0] / "checkpoints" / str(STEPS)).iterdir()
+    found = sum(file.stat().st_size for file in files_)
+    assert found < expected < found + 900_000
+
+
+TREE = {"weights": jnp.arange(6.0).reshape(2, 3), "key": jax.random.split(jax.random.key(3)), "none": None}
+
+
+def test_trees_survive_as_arrays():
+    arrays_ = to_arrays(TREE)
+    assert set(arrays_) == {"weights", "key"}
+    assert arrays_["key"].dtype == np.uint32
+    back = from_arrays(arrays_, TREE, "test")
+    np.testing.assert_array_equal(back["weights"], TREE["weights"])
+    assert jax.random.uniform(back["key"][1]) == jax.random.uniform(TREE["key"][1])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"weights": np.zeros((2, 4), np.float32)}, r"weights is float32\[2, 4\], not float32\[2, 3\]"),
+        ({"weights": np.zeros((2, 3))}, r"weights is float64\[2, 3\], not float32\[2, 3\]"),
+        ({"bias": np.zeros(1)}, "it differs in 'bias'"),
+    ],
+)
+def test_trees_of_another_structure_are_refused_by_name(changed, message):
+    with pytest.raises(UsageError, match=f"'test' belongs to a different kind of run; {message}"):
+        from_arrays({**to_arrays(TREE), **changed}, TREE, "test")

@@ -1,0 +1,184 @@
+"""Run directories: what is refused, and config.json."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from helpers import Recorder, small_config, small_run
+
+import self_imitation
+from self_imitation.config import resolve
+from self_imitation.errors import UsageError
+from self_imitation.storage import checkpoint, config_file, files, run_directory
+from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.training.run import continue_run
+
+
+def test_a_directory_with_a_run_offers_to_resume_it(tmp_path):
+    run_directory.create(small_config(tmp_path / "a b"))
+    with pytest.raises(UsageError, match="a b already contains a run; continue it with: sil resume '.*a b'$"):
+        run_directory.create(small_config(tmp_path / "a b"))
+
+
+def test_a_directory_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="allowed: a new or an empty directory"):
+        run_directory.create(small_config(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_an_empty_directory_will_do(tmp_path):
+    run = run_directory.create(small_config(tmp_path))
+    assert run.config().out == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("file/run", "a part of the path is a file, not a directory"), ("x" * 300, "the name is too long")],
+)
+def test_paths_that_can_not_be_written(tmp_path, monkeypatch, out, message):
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((UsageError, OSError), match=f"can't be written: {message}|File name too long"):
+        run_directory.create(small_config(out))
+
+
+def test_too_little_space_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": 10**6})
+    monkeypatch.setattr(run_directory.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(UsageError, match=r"has no space left: 1\.0 MB free, 8\.0 MB needed for 4 checkpoints"):
+        run_directory.create(small_config(tmp_path / "run"), checkpoint_bytes=2 * 10**6)
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_of_new_runs_do_not_collide(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = resolve("gym:my_package:MyEnv-v0", "authors")
+    one, other = run_directory.create(config), run_directory.create(config)
+    assert one.path != other.path
+    assert one.path.parent.name == "runs"
+    assert one.path.name.startswith("gym-my-package-MyEnv-v0_a2c+sil_")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("nothing", "^no such run: 'nothing'$"), (".", r"^'\.' is not a run directory \(no config\.json\)$")]
+)
+def test_what_is_not_a_run_is_refused(tmp_path, monkeypatch, path, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        run_directory.open_run(path)
+
+
+def test_two_processes_can_not_train_one_run(tmp_path):
+    run = small_run(tmp_path / "run", agent="a2c", steps=40)
+    with files.lock(run.path), pytest.raises(UsageError, match="is being trained by another process"):
+        self_imitation.resume(run.path, steps=80)
+    assert run.directory.config().steps == 40
+
+
+CONFIG = resolve("mujoco:Hopper", "paper", {"agent": "ppo+sil+rnd", "ppo.clip_coef": 0.3, "rnd.coef": 2.0})
+
+
+def test_configs_survive_as_json():
+    data = json.loads(json.dumps(config_file.to_json(CONFIG)))
+    assert data["version"] == config_file.VERSION
+    assert (data["ppo"]["clip_coef"], data["rnd"]["coef"]) == (0.3, 2.0)
+    assert config_file.from_json(data, "config.json") == CONFIG
+
+
+def changed(path, value):
+    data = json.loads(json.dumps(config_file.to_json(CONFIG)))
+    *groups, name = path.split(".")
+    target = data
+    for group in groups:
+        target = target[group]
+    if value is None:
+        del target[name]
+    else:
+        target[name] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "config.json is not the config of a run"),
+        ({}, "config.json is not the config of a run"),
+        (changed("version", 2), "config.json: version: 2 is not allowed; this release reads version 3"),
+        (changed("env", "maze"), "config.json: env: 'maze' is unknown"),
+        (changed("agent", "a3c"), "config.json: agent: 'a3c' is unknown"),
+        (changed("ppo.clip_coef", None), r"config.json: settings missing: ppo\.clip_coef"),
+        (changed("rnd.speed", 3), r"config.json: settings unknown: rnd\.speed"),
+        (changed("seeds", 0), "config.json: seeds: 0 is not allowed"),
+        (changed("rnd.coef", "much"), r"config.json: rnd\.coef: 'much' is not allowed"),
+    ],
+)
+def test_damaged_configs_are_refused_by_name(data, message):
+    with pytest.raises(UsageError, match=message):
+        config_file.from_json(data, "config.json")
+
+
+def test_unreadable_configs_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UsageError, match=r"config\.json' is damaged: not readable JSON"):
+        RunDirectory(tmp_path).config()
+
+
+@pytest.mark.parametrize(
+    ("change", "same"), [({"steps": 5}, True), ({"workers": 3}, True), ({"ppo.gamma": 0.5}, False), ({"seed": 1}, False)]
+)
+def test_fingerprints_cover_what_determines_the_results(change, same):
+    from self_imitation.config import override
+
+    assert (config_file.fingerprint(CONFIG) == config_file.fingerprint(override(CONFIG, change))) == same
+
+
+def test_a_full_disk_while_saving_keeps_the_run_going(tmp_path, monkeypatch):
+    """The disk is full for one checkpoint only."""
+    run, real, failed = small_run(tmp_path / "run", agent="a2c", steps=400), checkpoint.save, []
+
+    def full_once(*arguments):
+        if not failed:
+            failed.append(True)
+            raise OSError(28, "No space left on device")
+        return real(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", full_once)
+    settings = {**json.loads(run.directory.config_file.read_text()), "checkpoint_seconds": 0.0}
+    files.write_json(run.directory.config_file, settings)
+    recorder = Recorder()
+    _, finished = continue_run(run.path, 1200, recorder)
+    assert finished
+    assert any("not saved: out: " in text and "no space left on the disk" in text for text in recorder.messages)
+    assert checkpoint.steps(run.directory.checkpoints)[-1] == 1200
+
+
+def test_a_disk_that_stays_full_is_an_error_and_the_last_checkpoint_is_kept(tmp_path):
+    """A limit on the size of files, in a process of its own, stands for the disk."""
+    run = small_run(tmp_path / "run", steps=400)
+    size = (run.directory.checkpoints / "400" / "state.safetensors").stat().st_size
+    limit = size // 2
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    environment = {**os.environ, "SELF_IMITATION_CACHE": ""}
+    command = [sys.executable, "-m", "self_imitation", "resume", str(run.path), "--steps", "800"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, env=environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "the checkpoint at step 400 is kept" in done.stderr
+    assert checkpoint.steps(run.directory.checkpoints)[-1] == 400
+
+
+def test_writes_are_atomic(tmp_path, monkeypatch):
+    file = tmp_path / "x.json"
+    files.write_json(file, {"a": 1})
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"):
+        files.write_json(file, {"a": 2})
+    assert json.loads(file.read_text()) == {"a": 1}
+    files.clear_partial(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]

@@ -1,0 +1,202 @@
+"""A run that stops and resumes ends as if nothing had happened; the same seed twice gives the same bits."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers import Recorder, arrays, assert_same_checkpoint, rows, small_config, small_run, stop_after
+
+import self_imitation
+from self_imitation.errors import UsageError
+from self_imitation.storage import checkpoint
+from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.training.run import continue_run, start
+
+GRID = {"agent": "a2c+sil+exp", "delay": 7}
+MUJOCO = {
+    "env": "mujoco:Hopper",
+    "agent": "ppo+sil",
+    "engine": "gymnasium",
+    "num_envs": 1,
+    "num_steps": 32,
+    "steps": 640,
+    "log_every": 320,
+    "ppo.num_minibatches": 2,
+    "ppo.update_epochs": 1,
+    "delay": 20,
+}
+ENVPOOL = {**MUJOCO, "engine": "envpool", "agent": "ppo"}
+CARTPOLE = {"env": "gym:CartPole-v1", "agent": "a2c", "engine": "gymnasium", "steps": 400, "log_every": 200}
+COMPONENTS = {"agent": "vtrace+sil+rnd", "steps": 400, "log_every": 200}
+KINDS = {"grid": GRID, "mujoco": MUJOCO, "envpool": ENVPOOL, "cartpole": CARTPOLE, "components": COMPONENTS}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Runs without interruption, by kind. No test changes them."""
+    folder, made = tmp_path_factory.mktemp("whole"), {}
+
+    def get(kind):
+        if kind not in made:
+            made[kind] = small_run(folder / kind, **KINDS[kind])
+        return made[kind]
+
+    return get
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    """A copy of a finished run that a test may change."""
+    return shutil.copytree(whole("grid").path, tmp_path / "copy")
+
+
+def interrupted(kind, path, calls=2):
+    run, finished = start(small_config(path, **KINDS[kind]), Recorder(), stop_after(calls))
+    assert not finished
+    assert 0 < checkpoint.steps(run.directory.checkpoints)[-1] < run.config.total_steps
+    return run
+
+
+@pytest.mark.parametrize("kind", ["grid", "envpool", "cartpole", "mujoco"])
+def test_the_same_seed_gives_the_same_bits_twice(kind, whole, tmp_path):
+    one, again = whole(kind), small_run(tmp_path / "again", **KINDS[kind])
+    assert_same_checkpoint(one.path, again.path, one.config.total_steps)
+    assert rows(one.path) == rows(again.path)
+    weights = arrays(one.path, one.config.total_steps)["agents.train.params.policy_head.weight"]
+    assert not np.array_equal(weights[0], weights[1]), "seeds differ"
+
+
+@pytest.mark.parametrize("kind", ["grid", "mujoco", "components"])
+def test_an_interrupted_run_ends_bit_identical(kind, whole, tmp_path):
+    """In the middle of episodes, with rewards that are not paid yet."""
+    one, recorder = whole(kind), Recorder()
+    run = interrupted(kind, tmp_path / "run")
+    saved = arrays(run.path, checkpoint.steps(run.directory.checkpoints)[-1])
+    assert saved["collection.episodes.episode_length"].any()
+    _, finished = continue_run(run.path, None, recorder)
+    assert finished
+    assert recorder.messages == []
+    assert_same_checkpoint(one.path, run.path, one.config.total_steps)
+    assert rows(one.path) == rows(run.path)
+
+
+def test_checkpoints_hold_everything(whole):
+    names = set(arrays(whole("grid").path, 800))
+    for part in (
+        "agents.train.params.",
+        "agents.train.optimiser_state.",
+        "agents.buffer.",
+        "agents.components.exp",
+        "agents.key",
+        "collection.environment.",
+        "collection.episodes.accumulated",
+        "metrics.latest.",
+    ):
+        assert any(name.startswith(part) for name in names), part
+
+
+def test_checkpoints_hold_the_state_of_mujoco(whole):
+    saved = arrays(whole("mujoco").path, 640)
+    for name in ("physics", "xpos", "xipos", "random_state", "elapsed_steps"):
+        assert saved[f"collection.environment.{name}"].shape[:2] == (2, 1)
+    np.testing.assert_array_equal(
+        saved["collection.environment.elapsed_steps"], saved["collection.episodes.episode_length"]
+    )
+
+
+def test_component_states_are_saved_under_their_names(whole):
+    names = set(arrays(whole("components").path, 400))
+    assert any(name.startswith("agents.components.rnd.trained.predictor") for name in names)
+    assert any(name.startswith("agents.components.rnd.optimiser_state") for name in names)
+
+
+@pytest.mark.parametrize("kind", ["envpool", "cartpole"])
+def test_unfinished_episodes_that_can_not_be_saved_are_dropped_with_a_message(kind, tmp_path):
+    run, recorder = interrupted(kind, tmp_path / "run"), Recorder()
+    saved = arrays(run.path, checkpoint.steps(run.directory.checkpoints)[-1])
+    assert not any(name.startswith("collection.") for name in saved)
+    _, finished = continue_run(run.path, None, recorder)
+    assert finished
+    assert recorder.messages == [
+        "the state of the environments can't be saved: unfinished episodes are dropped, new ones begin"
+    ]
+    assert rows(run.path)[-1]["step"] == str(run.config.total_steps)
+
+
+def test_a_resumed_run_starts_other_episodes(tmp_path):
+    """Not those of its beginning again: their random numbers depend on the step."""
+    from self_imitation.training.group import environment_seeds
+
+    first, later = environment_seeds((0, 1), 3, 0), environment_seeds((0, 1), 3, 640)
+    assert len(np.unique([first, later])) == 12
+    np.testing.assert_array_equal(first[1:], environment_seeds((1,), 3, 0))
+    assert (first < 2**31).all()
+
+
+def test_more_steps_equal_a_longer_run(copy, tmp_path):
+    longer = small_run(tmp_path / "longer", **GRID, steps=1200)
+    continue_run(copy, 1200, Recorder())
+    assert_same_checkpoint(longer.path, copy, 1200)
+    assert rows(longer.path) == rows(copy)
+    assert RunDirectory(copy).config().steps == 1200
+
+
+def test_fewer_steps_than_made_are_refused(copy):
+    before = rows(copy)
+    with pytest.raises(UsageError, match="steps: 100 is not allowed; the run has made 800 steps already"):
+        self_imitation.resume(copy, steps=100)
+    assert RunDirectory(copy).config().steps == 800
+    assert rows(copy) == before
+
+
+def test_a_complete_run_says_so(copy):
+    recorder = Recorder()
+    continue_run(copy, None, recorder)
+    assert recorder.messages == ["The run is complete; extend it with --steps N."]
+
+
+def test_resuming_on_another_device_says_so(copy, monkeypatch):
+    monkeypatch.setattr("self_imitation.training.trainer._describe", lambda *_: "9 x toaster")
+    recorder = Recorder()
+    continue_run(copy, None, recorder)
+    assert any("now on 9 x toaster: results may differ in the last bits" in message for message in recorder.messages)
+
+
+def test_the_summary_names_all_machines(copy):
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps(summary | {"machines": ["another"]}))
+    continue_run(copy, None, Recorder())
+    assert json.loads((copy / "summary.json").read_text())["machines"] == ["another", *summary["machines"]]
+
+
+def test_a_run_without_checkpoints_starts_anew(copy, whole):
+    """It was killed before its first one."""
+    shutil.rmtree(copy / "checkpoints")
+    header = (copy / "metrics.csv").read_text().split("\n")[0]
+    (copy / "metrics.csv").write_text(f"{header}\n0,12")  # and half a row
+    self_imitation.resume(copy)
+    assert rows(copy) == rows(whole("grid").path)
+    assert_same_checkpoint(whole("grid").path, copy, 800)
+
+
+def test_a_run_whose_checkpoints_were_deleted_keeps_its_rows(copy):
+    shutil.rmtree(copy / "checkpoints")
+    before = rows(copy)
+    with pytest.raises(UsageError, match="has metrics but no checkpoint to resume from"):
+        self_imitation.resume(copy, steps=1200)
+    assert rows(copy) == before
+    assert RunDirectory(copy).config().steps == 800
+    with pytest.raises(UsageError, match="has metrics but no checkpoint, and so no policy"):
+        self_imitation.load(copy).evaluate()
+
+
+def test_only_the_latest_checkpoints_are_kept(tmp_path):
+    run = small_run(tmp_path / "run", agent="a2c", checkpoint_seconds=0.0, checkpoints_kept=2, log_every=80, steps=400)
+    assert len(checkpoint.steps(run.directory.checkpoints)) == 2
+    assert checkpoint.steps(run.directory.checkpoints)[-1] == 400
+
+
+def test_processes_train_to_the_same_numbers(whole, tmp_path):
+    run = small_run(tmp_path / "run", **{**CARTPOLE, "engine": "processes"})
+    assert rows(run.path) == rows(whole("cartpole").path)
