@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from benchmarks.measuring import TrainingRate, by_turns, prepare, spread, stepping_rate
-from self_imitation.environments import backends
-from self_imitation.environments.backends import Backend
+from self_imitation.training import backends
+from self_imitation.training.backends import Backend
 from self_imitation.environments.registry import find
 from self_imitation.training import devices
 from self_imitation.types import Discrete

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.measuring import TrainingRate, by_turns, in_threads, prepare, spread, stepping_rate
 from self_imitation.config import TrainConfig
-from self_imitation.environments.backends import Backend
+from self_imitation.training.backends import Backend
 from self_imitation.environments.xla import envpool
 from self_imitation.training import devices
 

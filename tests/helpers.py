@@ -2,12 +2,14 @@
 
 import csv
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import safetensors.numpy
 
 import self_imitation
@@ -15,6 +17,7 @@ from self_imitation.config import TrainConfig, resolve, validate
 from self_imitation.storage.metrics_file import TIMING
 from self_imitation.training.loop import Silent
 from self_imitation.training.run import start
+from self_imitation.training.trainer import Trainer
 
 SMALL = {
     "seeds": 2,
@@ -59,20 +62,35 @@ def small_run(out: Path, env: str = "key-door-treasure", **settings: object) -> 
     return start(small_config(out, env, **settings), Silent())[0]
 
 
-def stop_after(calls: int) -> Callable[[], bool]:
-    """A `stop` that returns True after so many calls."""
-    turns = iter([False] * calls + [True] * 1000)
-    return lambda: next(turns)
+def interrupt_after(iterations: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """A `stop` that ends the next run after so many iterations, also in the middle of a row."""
+    run, stopped = Trainer.run, []
+
+    def run_some(trainer, wanted, stop, advanced) -> int:
+        done = run(trainer, min(wanted, iterations), lambda: False, advanced)
+        stopped.append(True)
+        return done
+
+    monkeypatch.setattr(Trainer, "run", run_some)
+    return lambda: bool(stopped)
 
 
-def sil(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """The command in a process of its own, its output line by line."""
-    command = [sys.executable, "-m", "self_imitation", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+def sil(*arguments: object, module: str = "self_imitation") -> subprocess.Popen[str]:
+    """The command in a process of its own, its output line by line. Ctrl-C works in it, also where it is ignored here.
+
+    `module`: another one that takes the same arguments.
+    """
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(Path(__file__).parent)}
     for name in ("XLA_FLAGS", "PJRT_NPROC"):
         environment.pop(name, None)  # a process of its own chooses for itself
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -26,7 +26,9 @@ def test_any_spelling_is_the_same_game(name):
 
 
 def test_unknown_games_are_refused_with_the_nearest_names():
-    with pytest.raises(UsageError, match="'atari:Montezuma' is unknown; did you mean 'atari:MontezumaRevenge'") as error:
+    with pytest.raises(
+        UsageError, match="'atari:Montezuma' is unknown; did you mean 'atari:MontezumaRevenge'"
+    ) as error:
         registry.find("atari:Montezuma")
     assert str(error.value).count("atari:") <= 7, "in one line"
 

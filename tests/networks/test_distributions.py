@@ -16,7 +16,6 @@ from self_imitation.networks.distributions import (
     MultiCategorical,
     from_outputs,
     outputs,
-    sample_each,
 )
 from self_imitation.types import Continuous, Discrete, MultiDiscrete
 
@@ -275,21 +274,3 @@ def test_outputs_of_continuous_actions_are_their_means():
     assert isinstance(policy, DiagonalGaussian)
     np.testing.assert_array_equal(policy.mean, MEAN)  # not bounded: the environment clips
     np.testing.assert_array_equal(policy.log_std, LOG_STD)
-
-
-@pytest.mark.parametrize("actions", [Discrete(3), Continuous((-1.0, -1.0), (1.0, 1.0))])
-def test_samples_with_keys_of_their_own_do_not_depend_on_the_batch(actions):
-    rows = np.random.default_rng(0).normal(size=(5, outputs(actions))).astype(np.float32)
-    log_std = jnp.array([0.1, -0.3]) if isinstance(actions, Continuous) else None
-    keys = jax.random.split(jax.random.key(1), 5)
-
-    @jax.jit
-    def sample(rows, keys):
-        distribution = from_outputs(actions, rows, log_std)
-        return sample_each(distribution, keys), distribution.sample(keys[0])
-
-    together, _ = sample(rows, keys)
-    for i in range(2):
-        alone, plain = sample(rows[i : i + 1], keys[i : i + 1])
-        np.testing.assert_array_equal(alone[0], together[i])
-        np.testing.assert_array_equal(plain[0], together[i])

@@ -8,7 +8,7 @@ from PIL import Image
 from self_imitation.environments.jax import maze
 from self_imitation.errors import UsageError
 from self_imitation.report import animation
-from self_imitation.training.evaluation import Episode
+from self_imitation.report.animation import Episode
 
 
 def episode_of(steps, every=1, rate=10.0, size=(41, 30)):

@@ -13,7 +13,7 @@ from key_door_treasure_twin import LIMIT, first_place, move, observed
 
 from self_imitation.algorithm.iteration import Policy
 from self_imitation.config import resolve
-from self_imitation.environments import atari, backends
+from self_imitation.environments import atari
 from self_imitation.environments.batched import PureJax
 from self_imitation.environments.gymnasium.vector import make_emulators
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
@@ -21,7 +21,7 @@ from self_imitation.environments.xla import ale
 from self_imitation.environments.xla import envpool as envpool_engine
 from self_imitation.rollout.episodes import EpisodeTracker
 from self_imitation.rollout.in_program import Collector, InFlight, begin, seeds_first
-from self_imitation.training import agents
+from self_imitation.training import agents, backends
 from self_imitation.types import Discrete
 
 SEEDS = np.array([[3, 4, 5], [16, 17, 18]])

@@ -91,7 +91,11 @@ def test_what_is_not_this_runs_table_is_left_alone(tmp_path, kind):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"x,y\n1,2\n", "no column 'episodes'"), (b"\xff\xfe\n", "not text"), (b"seed,step\n0,many\n", "could not convert")],
+    [
+        (b"x,y\n1,2\n", "no column 'episodes'"),
+        (b"\xff\xfe\n", "not text"),
+        (b"seed,step\n0,many\n", "could not convert"),
+    ],
 )
 def test_damaged_tables_are_named(tmp_path, content, message):
     (tmp_path / "metrics.csv").write_bytes(content)

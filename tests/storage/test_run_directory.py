@@ -64,7 +64,8 @@ def test_names_of_new_runs_do_not_collide(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("path", "message"), [("nothing", "^no such run: 'nothing'$"), (".", r"^'\.' is not a run directory \(no config\.json\)$")]
+    ("path", "message"),
+    [("nothing", "^no such run: 'nothing'$"), (".", r"^'\.' is not a run directory \(no config\.json\)$")],
 )
 def test_what_is_not_a_run_is_refused(tmp_path, monkeypatch, path, message):
     monkeypatch.chdir(tmp_path)
@@ -128,7 +129,8 @@ def test_unreadable_configs_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "same"), [({"steps": 5}, True), ({"workers": 3}, True), ({"ppo.gamma": 0.5}, False), ({"seed": 1}, False)]
+    ("change", "same"),
+    [({"steps": 5}, True), ({"workers": 3}, True), ({"ppo.gamma": 0.5}, False), ({"seed": 1}, False)],
 )
 def test_fingerprints_cover_what_determines_the_results(change, same):
     from self_imitation.config import override

@@ -114,7 +114,9 @@ def test_a_fault_names_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PROBES_ARE_SOUND", "1")
     run = small_run(tmp_path / "run", probe("NotANumber"), **TINY)
     monkeypatch.delenv("PROBES_ARE_SOUND")
-    with pytest.raises(FaultyEnvironmentError, match=r"^environment gym:gymnasium_probes:NotANumber-v0: observation is"):
+    with pytest.raises(
+        FaultyEnvironmentError, match=r"^environment gym:gymnasium_probes:NotANumber-v0: observation is"
+    ):
         self_imitation.load(run.path).evaluate(3)
 
 

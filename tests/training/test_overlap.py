@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers import small_config
 
-from self_imitation.environments import backends
 from self_imitation.storage.trees import to_arrays
+from self_imitation.training import backends
 from self_imitation.training.in_program_group import InProgramGroup
 from self_imitation.training.overlapped_group import OverlappedGroup
 from self_imitation.training.trainer import Trainer

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import Recorder, arrays, assert_same_checkpoint, rows, small_config, small_run, stop_after
+from helpers import Recorder, arrays, assert_same_checkpoint, interrupt_after, rows, small_config, small_run
 
 import self_imitation
 from self_imitation.errors import UsageError
@@ -16,17 +16,14 @@ from self_imitation.training.run import continue_run, start
 GRID = {"agent": "a2c+sil+exp", "delay": 7}
 MUJOCO = {
     "env": "mujoco:Hopper",
-    "agent": "ppo+sil",
     "engine": "gymnasium",
     "num_envs": 1,
-    "num_steps": 32,
-    "steps": 640,
-    "log_every": 320,
-    "ppo.num_minibatches": 2,
-    "ppo.update_epochs": 1,
+    "num_steps": 8,
+    "steps": 160,
+    "log_every": 80,
     "delay": 20,
 }
-ENVPOOL = {**MUJOCO, "engine": "envpool", "agent": "ppo"}
+ENVPOOL = {**MUJOCO, "engine": "envpool", "agent": "ppo", "num_envs": 2, "steps": 320, "ppo.num_minibatches": 2}
 CARTPOLE = {"env": "gym:CartPole-v1", "agent": "a2c", "engine": "gymnasium", "steps": 400, "log_every": 200}
 COMPONENTS = {"agent": "vtrace+sil+rnd", "steps": 400, "log_every": 200}
 KINDS = {"grid": GRID, "mujoco": MUJOCO, "envpool": ENVPOOL, "cartpole": CARTPOLE, "components": COMPONENTS}
@@ -51,10 +48,12 @@ def copy(whole, tmp_path):
     return shutil.copytree(whole("grid").path, tmp_path / "copy")
 
 
-def interrupted(kind, path, calls=2):
-    run, finished = start(small_config(path, **KINDS[kind]), Recorder(), stop_after(calls))
+def interrupted(kind, path):
+    """A run that stopped in the middle of a row and of its episodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        run, finished = start(small_config(path, **KINDS[kind]), Recorder(), interrupt_after(7, patch))
     assert not finished
-    assert 0 < checkpoint.steps(run.directory.checkpoints)[-1] < run.config.total_steps
+    assert checkpoint.steps(run.directory.checkpoints)[-1] == 7 * run.config.steps_per_iteration
     return run
 
 
@@ -97,7 +96,7 @@ def test_checkpoints_hold_everything(whole):
 
 
 def test_checkpoints_hold_the_state_of_mujoco(whole):
-    saved = arrays(whole("mujoco").path, 640)
+    saved = arrays(whole("mujoco").path, 160)
     for name in ("physics", "xpos", "xipos", "random_state", "elapsed_steps"):
         assert saved[f"collection.environment.{name}"].shape[:2] == (2, 1)
     np.testing.assert_array_equal(

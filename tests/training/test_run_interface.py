@@ -219,7 +219,7 @@ def test_environments_bring_their_own_steps_and_seeds(monkeypatch):
 @pytest.mark.parametrize(("name", "hidden", "shared"), [("SampledHWC", (512,), True), ("Counter", (64, 64), False)])
 def test_images_get_a_network_for_images(name, hidden, shared, tmp_path):
     from self_imitation.config import override
-    from self_imitation.environments import backends
+    from self_imitation.training import backends
 
     config = small_config(tmp_path / "run", f"gym:gymnasium_probes:{name}-v0", **TINY)
     config = override(config, {"network.hidden": None, "network.shared": None})

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from helpers import Recorder, small_config
 
-from self_imitation.environments import backends
 from self_imitation.errors import NonFiniteError
 from self_imitation.storage import checkpoint
 from self_imitation.storage.trees import to_arrays
-from self_imitation.training import devices
+from self_imitation.training import backends, devices
 from self_imitation.training.run import start
 from self_imitation.training.trainer import Trainer, _SharedWork, _split
 
@@ -65,9 +64,7 @@ def test_seeds_learn_independently(both):
 def test_a_seed_is_the_same_in_groups_of_any_size(tmp_path):
     """Except for the last bits."""
     settings = {"agent": "a2c", "num_envs": 2, "num_steps": 5}
-    one, three = (
-        train(trainer_of(tmp_path, seeds=3, workers=workers, **settings), 10)[0] for workers in (1, 3)
-    )
+    one, three = (train(trainer_of(tmp_path, seeds=3, workers=workers, **settings), 10)[0] for workers in (1, 3))
     for name in one:
         np.testing.assert_allclose(one[name], three[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
@@ -167,7 +164,8 @@ def test_a_non_finite_loss_is_named_with_seed_and_step(tmp_path):
     settings = {"agent": "a2c", "optimiser.learning_rate": 1e38, "checkpoint_seconds": 0.0, "seed": 3}
     config = small_config(tmp_path / "run", **settings)
     with pytest.raises(
-        NonFiniteError, match=r"^a loss of seed [34] was not finite at step 40; training stopped, the checkpoint at step"
+        NonFiniteError,
+        match=r"^a loss of seed [34] was not finite at step 40; training stopped, the checkpoint at step",
     ):
         start(config, Recorder())
     assert max(checkpoint.steps(tmp_path / "run" / "checkpoints")) < 40, "the last good checkpoint is kept"

@@ -1,4 +1,4 @@
-"""Action distributions, one for each kind of action space."""
+"""Action distributions for each kind of action space."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from self_imitation.arrays import require_same_shape
 from self_imitation.types import Actions, Continuous, Discrete, Distribution, MultiDiscrete
@@ -74,17 +74,6 @@ class DiagonalGaussian(eqx.Module):
     def entropy(self) -> Float[Array, " batch"]:
         one = jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e))
         return jnp.broadcast_to(one, self.mean.shape[:1])
-
-
-def sample_each(distribution: Distribution, keys: Key[Array, " batch"]) -> Shaped[Array, "batch ..."]:
-    """An action of each member of the batch, by a key of its own: it does not depend on who else is in the batch."""
-    own, common = eqx.partition(distribution, lambda leaf: leaf.ndim > 1)
-
-    def sample(member: Distribution, key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        alone = jax.tree.map(lambda leaf: leaf[None], member)
-        return eqx.combine(alone, common).sample(key)[0]
-
-    return jax.vmap(sample)(own, keys)
 
 
 def sum_over(parts: Iterable[Float[Array, " batch"]]) -> Float[Array, " batch"]:

@@ -5,13 +5,14 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import PyTree
 from PIL import Image, ImageDraw
 
 from self_imitation.environments.jax import maze
 from self_imitation.errors import bad_value
-from self_imitation.training.evaluation import Episode
 
 PAUSE_SECONDS = 1.5
 """How long the last frame is held, so that viewers see how the episode ended."""
@@ -21,6 +22,24 @@ NARROW = 260
 GIF_FRAMES, GIF_WIDTH = 300, 320
 """Limits of a GIF; larger ones grow to tens of megabytes."""
 ARROWS = "↑→↓←"
+
+
+class Episode(NamedTuple):
+    """One episode, step by step; `observations` has one more entry, for the end."""
+
+    observations: PyTree
+    actions: np.ndarray
+    rewards: np.ndarray
+    frames: dict[int, np.ndarray]
+    """Pictures [height, width, 3] of uint8, by the number of steps made before; the last one shows the end."""
+    steps_per_second: float
+    """Real-time speed."""
+    ended: bool = True
+    """False if the episode was cut."""
+
+    @property
+    def total(self) -> float:
+        return float(self.rewards.sum())
 
 
 def default_name() -> str:

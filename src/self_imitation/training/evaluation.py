@@ -1,9 +1,11 @@
 """Fresh episodes with trained policies, sampling actions as in training or taking the most likely ones."""
 
-from collections.abc import Callable
+import contextlib
+import itertools
+from collections.abc import Callable, Generator
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +16,14 @@ from self_imitation.algorithm import iteration
 from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import Policy
 from self_imitation.config import TrainConfig
-from self_imitation.environments import backends
-from self_imitation.environments.backends import Backend
 from self_imitation.environments.gymnasium import rendering
 from self_imitation.environments.registry import find
 from self_imitation.errors import UsageError
+from self_imitation.report.animation import Episode
 from self_imitation.rollout import in_program, python_loop
-from self_imitation.rollout.in_program import Collector
-from self_imitation.training import devices
+from self_imitation.rollout.in_program import Collection, Collector
+from self_imitation.training import backends, devices
+from self_imitation.training.backends import Backend
 from self_imitation.types import Observation
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -37,24 +39,6 @@ FRAMES_PER_SECOND = 30.0
 """Frames that are rendered per second of an episode at most."""
 MAX_FRAMES = 3000
 """Of an animation; a longer episode is cut. Frames are held in memory, up to a megabyte each."""
-
-
-class Episode(NamedTuple):
-    """One episode, step by step; `observations` has one more entry, for the end."""
-
-    observations: Observation
-    actions: np.ndarray
-    rewards: np.ndarray
-    frames: dict[int, np.ndarray]
-    """Pictures [height, width, 3] of uint8, by the number of steps made before; the last one shows the end."""
-    steps_per_second: float
-    """Real-time speed."""
-    ended: bool = True
-    """False if the episode was cut."""
-
-    @property
-    def total(self) -> float:
-        return float(self.rewards.sum())
 
 
 def act(
@@ -104,10 +88,11 @@ def _evaluate_group(
     shares = np.array([len(part) for part in np.array_split(np.arange(episodes), copies)])
     found, played = np.zeros((2, seeds, copies, shares.max())), np.zeros((seeds, copies), int)
     numbers = (np.random.SeedSequence((*key, 1)).generate_state(seeds * copies) >> 1).reshape(seeds, copies)
-    player = _player(config, agent, policies, greedy, jax.random.fold_in(jax.random.key(key[0]), key[1]), numbers)
-    try:
-        while (played < shares).any():
-            ended, returns, lengths = player.play()
+    key_play = jax.random.fold_in(jax.random.key(key[0]), key[1])
+    backend = backends.create(config, num_envs=numbers.size)
+    stretches = _in_program if backend.in_program else _in_python
+    with contextlib.closing(stretches(backend, agent, policies, greedy, key_play, numbers)) as played_on:
+        for ended, returns, lengths in played_on:
             if lengths[-1].max() >= MAX_STEPS:
                 raise UsageError(f"env: {config.env!r} can't be evaluated: an episode took {MAX_STEPS:,} steps")
             for time, seed, copy in np.argwhere(ended):
@@ -116,96 +101,69 @@ def _evaluate_group(
                     found[:, seed, copy, played[seed, copy]] = returns[at], lengths[at]
                     played[seed, copy] += 1
             progress(int(played.sum()))
-    finally:
-        player.close()
+            if (played >= shares).all():
+                break
     return found[:, :, np.arange(shares.max()) < shares[:, None]]
 
 
-def _player(
-    config: TrainConfig, agent: Agent, policies: Policy, greedy: bool, key: PRNGKeyArray, numbers: np.ndarray
-) -> "InProgramPlayer | PythonPlayer":
-    backend = backends.create(config, num_envs=numbers.size)
-    kind = InProgramPlayer if backend.in_program else PythonPlayer
-    return kind(backend, agent, policies, greedy, key, numbers)
+Stretch: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Whether episodes ended, and their returns and lengths so far: [STRETCH, seeds, copies]."""
 
 
-class InProgramPlayer:
-    """Plays inside a compiled program."""
+def _in_program(
+    backend: Backend, agent: Agent, policies: Policy, greedy: bool, key: PRNGKeyArray, numbers: np.ndarray
+) -> Generator[Stretch, None, None]:
+    """Play on and on inside a compiled program; `numbers` [seeds, copies] seed the environments."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        agent: Agent,
-        policies: Policy,
-        greedy: bool,
-        key: PRNGKeyArray,
-        numbers: np.ndarray,
-    ):
-        def choose(agent: Agent, policy: Policy, observation: Observation, key: PRNGKeyArray) -> tuple[Array, dict]:
-            return act(agent, greedy, policy, observation, key), {}
+    def choose(agent: Agent, policy: Policy, observation: Observation, key: PRNGKeyArray) -> tuple[Array, dict]:
+        return act(agent, greedy, policy, observation, key), {}
 
-        self._environment = backend.make(numbers, devices.cores())
-        collector = Collector(agent, self._environment, act=choose)
-        key, key_reset = jax.random.split(key)
-        self._key, seeds = key, len(numbers)
-        self._collection = in_program.begin(self._environment, jax.random.split(key_reset, seeds), numbers.shape[1])
+    environment, seeds = backend.make(numbers, devices.cores()), len(numbers)
+    collector = Collector(agent, environment, act=choose)
 
-        @jax.jit
-        def play(collection: Any, key: PRNGKeyArray) -> tuple:
-            collection, rollout = collector.collect(policies, collection, jax.random.split(key, seeds), STRETCH)
-            played = rollout.ended, rollout.episode_return, rollout.episode_length
-            return collection, tuple(jnp.swapaxes(leaf, 0, 1) for leaf in played)
+    @jax.jit
+    def play(collection: Collection, key: PRNGKeyArray) -> tuple[Collection, list[Array]]:
+        collection, rollout = collector.collect(policies, collection, jax.random.split(key, seeds), STRETCH)
+        played = rollout.ended, rollout.episode_return, rollout.episode_length
+        return collection, [jnp.swapaxes(leaf, 0, 1) for leaf in played]
 
-        self._play = play
-
-    def play(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Whether episodes ended, and their returns and lengths so far, for some steps: [T, seeds, copies]."""
-        self._key, key = jax.random.split(self._key)
-        self._collection, played = self._play(self._collection, key)
-        return jax.device_get(played)
-
-    def close(self) -> None:
-        self._environment.close()
+    try:
+        collection = in_program.begin(environment, jax.random.split(key, seeds), numbers.shape[1])
+        for number in itertools.count(1):
+            collection, played = play(collection, jax.random.fold_in(key, number))
+            yield jax.device_get(tuple(played))
+    finally:
+        environment.close()
 
 
-class PythonPlayer:
-    """Plays in a Python loop."""
+def _in_python(
+    backend: Backend, agent: Agent, policies: Policy, greedy: bool, key: PRNGKeyArray, numbers: np.ndarray
+) -> Generator[Stretch, None, None]:
+    """The same in a Python loop."""
+    vector, shape = backend.vector, numbers.shape
+    choose: Any = jax.jit(jax.vmap(partial(act, agent, greedy)))
+    steps = itertools.count()
 
-    def __init__(
-        self,
-        backend: Backend,
-        agent: Agent,
-        policies: Policy,
-        greedy: bool,
-        key: PRNGKeyArray,
-        numbers: np.ndarray,
-    ):
-        self._vector, self._shape, self._key, self._policies = backend.vector, numbers.shape, key, policies
-        self._choose: Any = jax.jit(jax.vmap(partial(act, agent, greedy)))
-        self._observation = self._vector.reset(numbers.reshape(-1).tolist())
-        self._returns, self._lengths = np.zeros(self._shape), np.zeros(self._shape, np.int64)
-
-    def play(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        rollout = python_loop.collect(self._vector, self._act, self._observation, STRETCH)
-        self._observation = rollout.last_observation
-        reward, ended = (
-            x.reshape(STRETCH, *self._shape) for x in (rollout.reward, rollout.terminated | rollout.truncated)
-        )
-        returns, lengths = np.zeros(reward.shape), np.zeros(reward.shape, np.int64)
-        for time in range(STRETCH):
-            self._returns, self._lengths = self._returns + reward[time], self._lengths + 1
-            returns[time], lengths[time] = self._returns, self._lengths
-            self._returns, self._lengths = self._returns * ~ended[time], self._lengths * ~ended[time]
-        return ended, returns, lengths
-
-    def close(self) -> None:
-        self._vector.close()
-
-    def _act(self, observation: Observation, time: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        self._key, key = jax.random.split(self._key)
-        by_seed = jax.tree.map(lambda leaf: leaf.reshape(*self._shape, *leaf.shape[1:]), observation)
-        action = np.asarray(self._choose(self._policies, by_seed, jax.random.split(key, self._shape[0])))
+    def choose_all(observation: Observation, time: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        by_seed = jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), observation)
+        keys = jax.random.split(jax.random.fold_in(key, next(steps)), shape[0])
+        action = np.asarray(choose(policies, by_seed, keys))
         return action.reshape(-1, *action.shape[2:]), {}
+
+    try:
+        observation = vector.reset(numbers.reshape(-1).tolist())
+        total, count = np.zeros(shape), np.zeros(shape, np.int64)
+        while True:
+            rollout = python_loop.collect(vector, choose_all, observation, STRETCH)
+            observation = rollout.last_observation
+            ended = (rollout.terminated | rollout.truncated).reshape(STRETCH, *shape)
+            returns, lengths = np.zeros(ended.shape), np.zeros(ended.shape, np.int64)
+            for time, reward in enumerate(rollout.reward.reshape(STRETCH, *shape)):
+                returns[time], lengths[time] = total + reward, count + 1
+                total, count = returns[time] * ~ended[time], lengths[time] * ~ended[time]
+            yield ended, returns, lengths
+    finally:
+        vector.close()
 
 
 def play(config: TrainConfig, agent: Agent, policy: Policy, greedy: bool, key: int) -> Episode:

@@ -14,11 +14,11 @@ from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import AgentState
 from self_imitation.config import TrainConfig
-from self_imitation.environments.backends import Backend
 from self_imitation.environments.batched import BatchedEnvironment
 from self_imitation.rollout import in_program
 from self_imitation.rollout.in_program import Collection, Collector
 from self_imitation.storage.trees import from_arrays
+from self_imitation.training.backends import Backend
 from self_imitation.training.group import (
     GroupState,
     SeedGroup,

@@ -13,13 +13,13 @@ import jax
 import numpy as np
 
 from self_imitation.config import TrainConfig
-from self_imitation.environments import backends
-from self_imitation.environments.backends import Backend
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
 from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
 from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.training import backends
+from self_imitation.training.backends import Backend
 from self_imitation.training.trainer import Trainer
 
 ETA_AFTER = 0.5

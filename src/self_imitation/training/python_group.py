@@ -13,12 +13,12 @@ from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import AgentState, Policy
 from self_imitation.config import TrainConfig
-from self_imitation.environments.backends import Backend
 from self_imitation.rollout import python_loop
 from self_imitation.rollout.episodes import EpisodeTracker, TrackedStep, track
 from self_imitation.rollout.in_program import Collection
 from self_imitation.rollout.python_loop import HostRollout
 from self_imitation.storage.trees import from_arrays
+from self_imitation.training.backends import Backend
 from self_imitation.training.group import (
     GroupState,
     SeedGroup,

@@ -18,16 +18,15 @@ from self_imitation import config as configuration
 from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import Policy as PolicyState
 from self_imitation.config import Preset, TrainConfig, refuse_unused, validate
-from self_imitation.environments import backends
-from self_imitation.environments.backends import Backend
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.errors import UsageError, bad_value, prefix_env_name
 from self_imitation.report import curves, statistics
+from self_imitation.report.animation import Episode
 from self_imitation.storage import checkpoint, files, metrics_file, run_directory
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training import agents, devices, evaluation
-from self_imitation.training.evaluation import Episode
+from self_imitation.training import agents, backends, devices, evaluation
+from self_imitation.training.backends import Backend
 from self_imitation.training.loop import Listener, Silent, Training
 
 

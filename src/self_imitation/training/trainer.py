@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from self_imitation.config import TrainConfig
-from self_imitation.environments import backends
-from self_imitation.environments.backends import Backend
 from self_imitation.storage.trees import is_key
-from self_imitation.training import agents, devices, metrics, overlapped_group
+from self_imitation.training import agents, backends, devices, metrics, overlapped_group
+from self_imitation.training.backends import Backend
 from self_imitation.training.group import GroupState
 from self_imitation.training.in_program_group import CompileOnce, InProgramGroup
 from self_imitation.training.metrics import ALL_FINITE, MetricsAccumulator

@@ -6,10 +6,11 @@ import pytest
 from helpers import Recorder, small_config
 
 from self_imitation.config import override, resolve
-from self_imitation.environments import atari, backends
+from self_imitation.environments import atari
 from self_imitation.environments.registry import find
 from self_imitation.environments.xla import ale, envpool
 from self_imitation.errors import UsageError
+from self_imitation.training import backends
 from self_imitation.training.run import start
 
 
@@ -118,9 +119,7 @@ def test_the_first_line_of_a_run_has_the_note(no_envpool, tmp_path):
     recorder = Recorder()
     settings = {"agent": "a2c", "num_envs": 1, "num_steps": 5, "steps": 5, "seeds": 1}
     run, _ = start(small_config(tmp_path / "run", "mujoco:Hopper", **settings), recorder)
-    assert recorder.notes == [
-        "EnvPool is not available here (pip install 'self-imitation[fast]', Linux only): slower"
-    ]
+    assert recorder.notes == ["EnvPool is not available here (pip install 'self-imitation[fast]', Linux only): slower"]
     assert run.config.engine == "gymnasium"
 
 
