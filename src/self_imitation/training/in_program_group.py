@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -134,14 +135,18 @@ class InProgramGroup(SeedGroup):
         return jax.jit(iterations, donate_argnums=0).lower(state, jnp.int32(0)).compile()
 
     def _compile_in_two(self, state: GroupState) -> Callable[[GroupState, int], GroupState]:
-        lowered = jax.jit(self._collect, donate_argnums=1).lower(state.agents, state.collection)
-        agents_, _, rollout = lowered.out_info
-        collect = lowered.compile()
-        key = ("learn", len(self.seeds), self.device)
-        learn = self._shared.get(
-            key,
-            lambda: jax.jit(self._learn, donate_argnums=(0, 1)).lower(agents_, state.metrics, rollout).compile(),
-        )
+        seeds = len(self.seeds)
+        rollout = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self.rollout_shape)
+
+        def compile_collect() -> Any:
+            return jax.jit(self._collect, donate_argnums=1).lower(state.agents, state.collection).compile()
+
+        def compile_learn() -> Any:
+            return jax.jit(self._learn, donate_argnums=(0, 1)).lower(state.agents, state.metrics, rollout).compile()
+
+        with ThreadPoolExecutor(1) as thread:  # side by side
+            compiling = thread.submit(self._shared.get, ("learn", seeds, self.device), compile_learn)
+            collect, learn = compile_collect(), compiling.result()
 
         def run(state: GroupState, iterations: int) -> GroupState:
             for _ in range(iterations):
