@@ -2,7 +2,6 @@
 
 import csv
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,7 +75,7 @@ def interrupt_after(iterations: int, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
 
 def sil(*arguments: object, module: str = "self_imitation") -> subprocess.Popen[str]:
-    """The command in a process of its own, its output line by line. Ctrl-C works in it, also where it is ignored here.
+    """The command in a process of its own, its output line by line.
 
     `module`: another one that takes the same arguments.
     """
@@ -90,7 +89,6 @@ def sil(*arguments: object, module: str = "self_imitation") -> subprocess.Popen[
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -9,11 +9,12 @@ from helpers import SMALL_FLAGS, assert_same_checkpoint, finish, rows, sil
 
 from self_imitation.storage import checkpoint, files
 
-STEPS = 60_000
+STEPS = 40_000
 FLAGS = [*SMALL_FLAGS, "--agent", "a2c+sil+exp", "--log-every", 4000, "--checkpoint-seconds", 0]
 
 
 def wait_for_rows(process):
+    """From then on it handles signals, also where SIGINT was ignored when it started, as in a background job."""
     assert process.stdout is not None
     while not process.stdout.readline().startswith("step"):
         assert process.poll() is None

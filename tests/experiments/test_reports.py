@@ -8,11 +8,14 @@ import pytest
 
 from self_imitation.cli.main import main
 from self_imitation.errors import UsageError
-from self_imitation.experiments import atari, exploration, grid_worlds, mujoco
+from self_imitation.experiments.atari import Atari
 from self_imitation.experiments.campaign import Settings
+from self_imitation.experiments.grid_worlds import Exploration, GridWorlds
+from self_imitation.experiments.mujoco import Mujoco
 from self_imitation.storage import config_file
 
 SETTINGS = Settings(steps=4096, seeds=3)
+atari, exploration, grid_worlds, mujoco = Atari(), Exploration(), GridWorlds(), Mujoco()
 
 
 def write_runs(experiment, folder, settings=SETTINGS):
@@ -38,7 +41,7 @@ def write_runs(experiment, folder, settings=SETTINGS):
 
 
 def test_mujoco_compares_both_agents_on_three_tasks_with_normal_and_delayed_rewards(tmp_path):
-    configs = mujoco.configs(mujoco.DEFAULTS, tmp_path)
+    configs = mujoco.configs(mujoco.defaults, tmp_path)
     cases = {(config.env, config.agent, config.delay) for config in configs}
     assert len(cases) == 13
     assert ("mujoco:HalfCheetah", "ppo", 1) in cases, "to see how good PPO is"
@@ -53,8 +56,10 @@ def test_mujoco_compares_both_agents_on_three_tasks_with_normal_and_delayed_rewa
 
 def test_mujoco_report_uses_the_last_hundred_episodes_of_each_seed(tmp_path):
     lines = mujoco.report(SETTINGS, write_runs(mujoco, tmp_path), tmp_path / "report")
-    assert [line.final_mean for line in lines] == [100 * place + 1 for place in range(14)]
-    assert all(line.final_low >= line.final_mean - 1 and line.final_high <= line.final_mean + 1 for line in lines)
+    assert [line["final_mean"] for line in lines] == [100 * place + 1 for place in range(14)]
+    assert all(
+        line["final_low"] >= line["final_mean"] - 1 and line["final_high"] <= line["final_mean"] + 1 for line in lines
+    )
     with open(tmp_path / "report" / "contrasts.csv") as file:
         rows = {(row["task"], row["what"]): float(row["mean"]) for row in csv.DictReader(file)}
     assert rows["Hopper", "normal"] == 100, "the second run minus the first"
@@ -71,12 +76,12 @@ def test_mujoco_report_uses_the_last_hundred_episodes_of_each_seed(tmp_path):
 
 
 def test_atari_shows_both_agents_beside_the_papers_scores(tmp_path):
-    usual = {(c.env, c.agent): (c.steps, c.seed_numbers) for c in atari.configs(atari.DEFAULTS, tmp_path)}
+    usual = {(c.env, c.agent): (c.steps, c.seed_numbers) for c in atari.configs(atari.defaults, tmp_path)}
     assert usual["atari:Freeway", "a2c"] == usual["atari:Freeway", "a2c+sil"] == (3_000_000, (0, 1, 2))
     assert usual["atari:MontezumaRevenge", "a2c+sil"] == (5_000_000, (0, 1, 2))
     assert len(usual) == 4
     lines = atari.report(SETTINGS, write_runs(atari, tmp_path), tmp_path / "report")
-    assert [(line.game, line.agent, line.final_mean, line.paper) for line in lines] == [
+    assert [(line["game"], line["agent"], line["final_mean"], line["paper"]) for line in lines] == [
         ("Freeway", "a2c+sil", 1.0, 34.0),
         ("Freeway", "a2c", 101.0, 0.0),
         ("MontezumaRevenge", "a2c+sil", 201.0, 2500.0),
@@ -91,17 +96,17 @@ def test_atari_shows_both_agents_beside_the_papers_scores(tmp_path):
 
 def test_grid_worlds_report_ranks_the_agents(tmp_path):
     lines = grid_worlds.report(SETTINGS, write_runs(grid_worlds, tmp_path), tmp_path / "report")
-    means = [(line.env, line.agent, line.final_mean) for line in lines]
+    means = [(line["env"], line["agent"], line["final_mean"]) for line in lines]
     assert means[1] == ("key-door-treasure", "a2c+exp", 1.0)
     assert means[7] == ("apple-key-door-treasure", "a2c+sil+exp", 7.0)
-    assert all(line.solved == 0 for line in lines)
+    assert all(line["solved"] == 0 for line in lines)
     page = (tmp_path / "report" / "README.md").read_text()
     assert "a2c ends at 0.00, a2c+exp ends at 1.00, a2c+sil ends at 2.00, a2c+sil+exp ends at 3.00 |" in page
     assert "| apple-key-door-treasure | a2c+sil+exp | 7.00 (7.00 to 7.00) | 0 of 3 (0% to 56%) | never |" in page
 
 
 def test_exploration_compares_bonuses_on_both_grid_worlds(tmp_path):
-    configs = exploration.configs(exploration.DEFAULTS, tmp_path)
+    configs = exploration.configs(exploration.defaults, tmp_path)
     assert [config.agent for config in configs] == ["a2c+sil", "a2c+sil+exp", "a2c+sil+rnd"] * 2
     assert {config.env for config in configs} == {"key-door-treasure", "apple-key-door-treasure"}
     assert {(config.steps, config.seeds) for config in configs} == {(2_000_000, 8)}
@@ -113,7 +118,7 @@ def test_exploration_compares_bonuses_on_both_grid_worlds(tmp_path):
 
 def test_report_only_names_unfinished_and_missing_runs(capsys, tmp_path):
     """Nothing is trained."""
-    folder = write_runs(atari, tmp_path, atari.DEFAULTS)
+    folder = write_runs(atari, tmp_path, atari.defaults)
     arguments = ["reproduce", "atari", "--report-only", "--runs", str(folder), "--out", str(tmp_path / "report")]
     assert main(arguments) == 0
     unfinished = "Unfinished runs: Freeway_a2c+sil (4,096 of 3,000,000 steps), Freeway_a2c (4,096"

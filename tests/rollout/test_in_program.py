@@ -19,8 +19,7 @@ from self_imitation.environments.gymnasium.vector import make_emulators
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
 from self_imitation.environments.xla import ale
 from self_imitation.environments.xla import envpool as envpool_engine
-from self_imitation.rollout.episodes import EpisodeTracker
-from self_imitation.rollout.in_program import Collector, InFlight, begin, seeds_first
+from self_imitation.rollout.in_program import Collector, begin
 from self_imitation.training import agents, backends
 from self_imitation.types import Discrete
 
@@ -97,14 +96,14 @@ def test_seeds_and_environments_use_random_numbers_of_their_own(grid_world):
     assert len({rollout["action"][k, :, n].tobytes() for k, n in np.ndindex(K, N)}) == K * N
 
 
-def replay(rollout, last, first, step, ended=None):
+def replay(rollout, last, first, step):
     """Make the rollout's actions in an engine stepped from Python, and compare every field.
 
     `step` returns the observation, reward, terminated and truncated of all environments, [K * N, ...]; the step after
-    an end only resets. `ended`: which environments reset in the first step.
+    an end only resets.
     """
     flat = {name: None if x is None else np.concatenate(x, axis=1) for name, x in rollout.items()}
-    observation, ended = first, np.zeros(K * N, bool) if ended is None else ended
+    observation, ended = first, np.zeros(K * N, bool)
     total, length = np.zeros(K * N, np.float32), np.zeros(K * N, int)
     assert flat["next_observation"] is None, "it is the observation of the next row"
     for t, action in enumerate(flat["action"]):
@@ -210,55 +209,48 @@ def test_a_game_that_is_lost_terminates():
     np.testing.assert_array_equal(rollout["valid"][:, 1:], ~rollout["terminated"][:, :-1])
 
 
-def collect_in_flight(environment, steps, observation):
-    """Rows of steps of which one is always under way; the first one only resets."""
-    collector = collector_in(environment)
-    columns = {"observation": observation, "action": jnp.zeros((K, N), jnp.int32), "extras": {}}
-    flight = InFlight(environment.start(), columns, EpisodeTracker.create((K, N)), KEYS)
-    step, rows = jax.jit(collector.step_in_flight), []
-    for _ in range(steps):
-        flight, row = step(NO_POLICY, flight)
-        rows.append(row)
-    rollout = seeds_first(jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows), flight.columns["observation"])
-    return {name: _join([x]) for name, x in _columns(rollout).items()}, np.asarray(rollout.last_observation)
+@pytest.fixture(scope="module")
+def overlapped():
+    """A rollout by `collect` and one by `collect_while` from the same start, in a grid world."""
+    environment = PureJax(KeyDoorTreasure(True), N)
+    collector, collection = collector_in(environment), begin(environment, KEYS, N)
+    plain = jax.jit(collector.collect, static_argnums=3)(NO_POLICY, collection, KEYS, 3)
+    work = [lambda total, i=i: total * 10 + i for i in range(1, 4)]
+    beside = jax.jit(lambda c, k: collector.collect_while(NO_POLICY, c, k, work, jnp.int32(0)))(collection, KEYS)
+    return plain, beside
 
 
-def test_steps_in_flight_are_those_of_a_pool_stepped_from_python():
-    environment = envpool_engine.make("CartPole-v1", SEEDS, 2, "CartPole")
-    rollout, last = collect_in_flight(environment, 45, jnp.zeros((K, N, 4)))
-    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=K * N, seed=SEEDS.reshape(-1).tolist())
-    first, _ = pool.reset()
-    started = []
-
-    def step(action, resets):
-        if not started:
-            started.append(True)
-            return first, *np.zeros((3, K * N)).astype(bool)
-        return pool.step(action)[:4]
-
-    replay(rollout, last, np.zeros((K * N, 4)), step, ended=np.ones(K * N, bool))
-    assert rollout["terminated"].sum() >= K * N
-    environment.close()
+def test_working_meanwhile_does_not_change_the_rollout(overlapped):
+    (collection, rollout), (other_collection, other, _) = overlapped
+    jax.tree.map(np.testing.assert_array_equal, (collection, rollout), (other_collection, other))
 
 
-def test_frames_in_flight_are_stacked(monkeypatch):
-    options = {**envpool_engine.ATARI_OPTIONS, "max_episode_steps": 6}
-    monkeypatch.setattr(envpool_engine, "ATARI_OPTIONS", options)
-    environment = envpool_engine.make_atari("Pong-v5", SEEDS, 2, "atari:Pong")
-    rollout, last = collect_in_flight(environment, 10, jnp.zeros((K, N, 84, 84, 4), jnp.uint8))
-    pool = envpool.make("Pong-v5", env_type="gymnasium", num_envs=K * N, seed=SEEDS.reshape(-1).tolist(), **options)
-    stacks, started = Stacks(pool.reset()[0][:, 0]), []
+def test_work_is_done_in_order_one_function_per_step(overlapped):
+    assert overlapped[1][2] == 123
 
-    def step(action, resets):
-        if not started:
-            started.append(True)
-            return stacks.stack, *np.zeros((3, K * N)).astype(bool)
-        frames, *result, _ = pool.step(action.astype(np.int32))
-        return stacks.push(frames[:, 0], resets), *result
 
-    replay(rollout, last, np.zeros((K * N, 84, 84, 4)), step, ended=np.ones(K * N, bool))
-    assert_stacked_after_resets(rollout)
-    environment.close()
+def test_work_overlaps_with_an_engine_too():
+    """Eight rollouts of 4 steps, over the ends of episodes."""
+    found = []
+    for overlap in (False, True):
+        pool = envpool_engine.make("CartPole-v1", SEEDS, 1, "CartPole")
+        collector, collection = collector_in(pool), begin(pool, KEYS, N)
+        work = [lambda total: total + 1] * 4
+
+        @jax.jit
+        def run(collection, keys, own=collector, work=work, overlap=overlap):
+            if overlap:
+                return own.collect_while(NO_POLICY, collection, keys, work, jnp.int32(0))[:2]
+            return own.collect(NO_POLICY, collection, keys, 4)
+
+        rollouts = []
+        for number in range(8):
+            collection, rollout = run(collection, jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(KEYS))
+            rollouts.append(rollout)
+        found.append(rollouts)
+        pool.close()
+    jax.tree.map(np.testing.assert_array_equal, *found)
+    assert not all(rollout.valid.all() for rollout in found[0]), "some steps reset"
 
 
 def test_delay_and_sign_reach_the_rollout():

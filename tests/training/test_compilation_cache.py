@@ -4,9 +4,9 @@ import os
 
 import jax
 import pytest
-from helpers import SMALL_FLAGS, finish, sil
+from helpers import SMALL_FLAGS, finish, sil, small_config
 
-from self_imitation.training import devices
+from self_imitation.training import backends, devices
 
 FLAGS = [*SMALL_FLAGS, "--agent", "a2c", "--steps", 40]
 FLAGS = [
@@ -67,13 +67,18 @@ def test_a_read_only_directory_is_no_error(no_cache, monkeypatch):
     assert jax.config.jax_compilation_cache_dir is None
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_runs_use_it_unless_told_not_to(no_cache, tmp_path, wanted):
+    config = small_config(tmp_path / "run", compilation_cache=wanted)
+    devices.prepare(config, backends.create(config).spec)
+    assert no_cache.exists() == wanted
+    assert (jax.config.jax_compilation_cache_dir is None) == (not wanted)
+
+
 @pytest.mark.slow
 def test_runs_use_the_cache_and_a_broken_one_is_no_error(monkeypatch, tmp_path):
     cache = tmp_path / "cache"
     monkeypatch.setenv(devices.CACHE_VARIABLE, str(cache))
-    code, output = finish(sil("train", *FLAGS, "--out", tmp_path / "off", "--no-compilation-cache"))
-    assert code == 0, output
-    assert not cache.exists()
     code, output = finish(sil("train", *FLAGS, "--out", tmp_path / "one"))
     assert code == 0, output
     entries = [path for path in cache.iterdir() if path.is_file()]

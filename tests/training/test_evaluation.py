@@ -120,9 +120,8 @@ def test_a_fault_names_the_environment(tmp_path, monkeypatch):
         self_imitation.load(run.path).evaluate(3)
 
 
+@pytest.mark.parametrize("run", [("gym:CartPole-v1", "envpool")], indirect=True)
 def test_a_run_can_be_evaluated_with_another_engine_than_it_was_trained_with(run, monkeypatch):
-    if run.config.engine != "envpool":
-        pytest.skip("only EnvPool can be missing")
     monkeypatch.setattr(envpool, "available", lambda: False)
     loaded = self_imitation.load(run.path)
     assert loaded.config.engine == "envpool"

@@ -137,6 +137,7 @@ def test_dict_and_tuple_observations_are_single_ones(name, tmp_path):
     assert run.policy(0).act(sample(SPACES[name], 1, 0, 0)) in (0, 1)
 
 
+@pytest.mark.slow
 def test_images_must_be_bytes(tmp_path):
     run = small_run(tmp_path / "run", "gym:gymnasium_probes:SampledHW-v0", **TINY)
     image = np.zeros((36, 40), np.uint8)
@@ -204,7 +205,7 @@ def test_numpy_numbers_and_lists_are_settings_too(tmp_path):
 
 
 def test_settings_that_have_no_effect_are_refused():
-    with pytest.raises(UsageError, match="sil.updates has no effect with agent 'a2c'"):
+    with pytest.raises(UsageError, match=r"sil\.updates has no effect with agent 'a2c'"):
         self_imitation.train(agent="a2c", settings={"sil.updates": 3})
 
 

@@ -5,7 +5,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+import self_imitation
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
 
 COMMANDS = {
@@ -16,7 +18,7 @@ COMMANDS = {
     "plot": ("runs:plot", "plot the learning curves of one or more runs"),
     "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
     "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
-    "bench": ("bench:bench", "measure speed on this machine (needs a source checkout)"),
+    "bench": ("main:bench", "measure speed on this machine (needs a source checkout)"),
 }
 
 HELP = """\
@@ -62,8 +64,6 @@ def _dispatch(arguments: list[str]) -> int:
         print(HELP.format(commands="\n".join(rows)), end="")
         return 0
     if arguments[0] == "--version":
-        import self_imitation
-
         print(f"self-imitation {self_imitation.__version__}")
         return 0
     command = arguments[0]
@@ -71,3 +71,17 @@ def _dispatch(arguments: list[str]) -> int:
         raise unknown_name("command", command, COMMANDS)
     module, function = COMMANDS[command][0].split(":")
     return getattr(importlib.import_module(f"self_imitation.cli.{module}"), function)(arguments[1:])
+
+
+def bench(arguments: Sequence[str]) -> int:
+    """Run the benchmarks of the source checkout: the current directory, or that of an editable install."""
+    installed = Path(self_imitation.__file__).resolve().parents[2]
+    checkouts = [root for root in (Path.cwd(), installed) if _is_checkout(root)]
+    if not checkouts:
+        raise UsageError("benchmarks come with the source checkout, not with the installed package: run this there")
+    sys.path.insert(0, str(checkouts[0]))
+    return importlib.import_module("benchmarks.command").main(arguments)
+
+
+def _is_checkout(root: Path) -> bool:
+    return (root / "benchmarks" / "command.py").is_file() and (root / "src" / "self_imitation").is_dir()

@@ -12,6 +12,7 @@ import docstring_parser
 import tyro
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
+from self_imitation import settings
 from self_imitation.errors import UsageError
 
 T = TypeVar("T")
@@ -35,24 +36,27 @@ _REWORDED = (
 )
 
 
-def parse(kind: type[T], command: str, arguments: Sequence[str], default: T | None = None, summary: str = "") -> T:
-    """Fill the dataclass `kind` from the arguments. Help is printed; a mistake raises `UsageError`."""
+def parse(
+    kind: type[T], command: str, arguments: Sequence[str], default: T | None = None, summary: str | None = None
+) -> T:
+    """Fill the dataclass `kind` from the arguments. Help is printed; a mistake raises `UsageError`.
+
+    `summary`: what the help says about the command, by default the docstring of `kind`.
+    """
     errors = io.StringIO()
     start = tyro.MISSING_NONPROP if default is None else default
+    program = f"sil {command}"
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                kind,
-                prog=f"sil {command}",
-                args=list(arguments),
-                description=summary,
-                default=start,
-                registry=_registry,
+            given = tyro.cli(
+                kind, prog=program, args=list(arguments), description=summary, default=start, registry=_registry
             )
     except SystemExit as stopped:
         if not stopped.code:
             raise
-        raise UsageError(f"{_one_line(errors.getvalue())} (see sil {command} --help)") from None
+        raise UsageError(f"{_one_line(errors.getvalue())} (see {program} --help)") from None
+    settings.check(given)
+    return given
 
 
 def _one_line(box: str) -> str:
@@ -60,15 +64,12 @@ def _one_line(box: str) -> str:
 
     On terminals without box-drawing characters, the title is above a ruler instead of in the frame.
     """
-    rows = [row.strip(" │") for row in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()]
-    framed = rows[0].startswith("╭")
-    body = rows[1:-1] if framed else rows
-    text = " ".join("\n" if re.fullmatch("[─-]+", row) else row for row in body)
-    parts = [re.sub(r"[ ]+", " ", part).strip() for part in text.split("\n")][0 if framed else 1 :]
-    message = parts[0].rstrip(". ")
+    text = re.sub(r"\x1b\[[0-9;]*m|[│╰╮╯]", "", box)
+    _, message, *rest = (" ".join(part.split()) for part in re.split("(?m)^(?:╭.*| *[─-]+ *)$", text))
+    message = message.rstrip(". ")
     for theirs, ours in _REWORDED:
         message = re.sub(theirs, ours, message)
-    nearest = re.search(r"Perhaps you meant: (\S+)", " ".join(parts[1:]))
+    nearest = re.search(r"Perhaps you meant: (\S+)", " ".join(rest))
     return message + (f"; did you mean {nearest[1]}?" if nearest else "")
 
 

@@ -3,16 +3,16 @@
 import math
 import os
 import sys
-import time
 from collections.abc import Sequence
 from typing import IO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from self_imitation.config import TrainConfig
 from self_imitation.storage.metrics_file import Row
 from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.training.loop import Silent
 
 
 def first_line(config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]) -> str:
@@ -31,35 +31,27 @@ def mean_return(rows: list[Row]) -> float:
     return sum(finite) / len(finite) if finite else math.nan
 
 
-class Lines:
+class Lines(Silent):
     """One line per row of metrics, for logs and pipes."""
+
+    closed = False
+    """Whether the stream was closed by its reader."""
 
     def __init__(self, stream: IO[str] | None = None):
         self._stream = stream or sys.stdout
-        self.closed = False
-        """Whether the stream was closed by its reader."""
 
     def started(
         self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
     ) -> None:
-        self._print(first_line(config, run, iteration, device, notes))
-
-    def advanced(self, step: int, steps_per_second: float) -> None:
-        pass
+        self.message(first_line(config, run, iteration, device, notes))
 
     def logged(self, rows: list[Row]) -> None:
         value = mean_return(rows)
         shown = f"{value:.3f}" if math.isfinite(value) else "-"
         rate = f"{rows[0]['steps_per_second']:,.0f} steps/s"
-        self._print(f"step {int(rows[0]['step']):,}  return {shown}  {rate}")
+        self.message(f"step {int(rows[0]['step']):,}  return {shown}  {rate}")
 
     def message(self, text: str) -> None:
-        self._print(text)
-
-    def close(self) -> None:
-        pass
-
-    def _print(self, text: str) -> None:
         try:
             print(text, file=self._stream, flush=True)
         except OSError:
@@ -68,14 +60,14 @@ class Lines:
             if sys.stdout.fileno() == 1:
                 os.dup2(self._stream.fileno(), 1)  # else Python complains again as it exits
 
+    def close(self) -> None:
+        pass
 
-class Bar:
+
+class Bar(Lines):
     """A progress bar with steps, steps per second, time remaining and mean return."""
 
-    closed = False
-
     def __init__(self, console: Console):
-        self._console = console
         self._progress = Progress(
             BarColumn(bar_width=None),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
@@ -86,39 +78,31 @@ class Bar:
             expand=True,
             speed_estimate_period=20,
         )
-        self._task: TaskID | None = None
-        self._rate = 0.0
-        self._shown = 0.0
+        self._task = self._progress.add_task("", start=False)
 
     def started(
         self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
     ) -> None:
-        self.message(first_line(config, run, iteration, device, notes))
+        super().started(config, run, iteration, device, notes)
         step = iteration * config.steps_per_iteration
-        self._task = self._progress.add_task("", total=config.total_steps, completed=step, rate="", value="-")
+        self._progress.reset(self._task, total=config.total_steps, completed=step, rate="", value="-")
         self._progress.start()
 
     def advanced(self, step: int, steps_per_second: float) -> None:
-        if self._task is None:
-            return
-        self._rate = steps_per_second if not self._rate else 0.8 * self._rate + 0.2 * steps_per_second
-        self._progress.update(self._task, completed=step)
-        if time.monotonic() - self._shown > 0.5:
-            self._progress.update(self._task, rate=f"{self._rate:,.0f}/s")
-            self._shown = time.monotonic()
+        self._progress.update(self._task, completed=step, rate=f"{steps_per_second:,.0f}/s")
 
     def logged(self, rows: list[Row]) -> None:
         value = mean_return(rows)
-        if self._task is not None and math.isfinite(value):
+        if math.isfinite(value):
             self._progress.update(self._task, value=f"{value:.2f}")
 
     def message(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()
 
 
-def listener() -> Bar | Lines:
+def listener() -> Lines:
     console = Console()
     return Bar(console) if console.is_terminal else Lines()

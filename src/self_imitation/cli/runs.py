@@ -2,35 +2,36 @@
 
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from self_imitation.cli.parse import parse
 from self_imitation.environments import registry as environments
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
-from self_imitation.errors import UsageError, bad_value
+from self_imitation.errors import UsageError
+from self_imitation.settings import setting, whole
 from self_imitation.storage import files, metrics_file, run_directory
-
-if TYPE_CHECKING:
-    from self_imitation.training.run import Evaluation
 
 SECONDS_BETWEEN_REPORTS = 10.0
 """How often a long evaluation reports how far it is."""
+PICTURE = (lambda v: Path(v).suffix.lower() in (".png", ".pdf", ".svg"), "a file name that ends in .png, .pdf or .svg")
 
 
 @dataclass(frozen=True)
 class EvaluateArguments:
+    """Evaluate every seed's policy in fresh episodes and report the results."""
+
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Run directory."""
-    episodes: int = 100
+    episodes: int = setting(100, whole(1, 2**31 - 1))
     """Fresh episodes per seed."""
     greedy: bool = False
     """Take the most likely action instead of sampling as in training."""
-    key: int = 0
+    key: int = setting(0, whole(0, 2**31 - 1))
     """Random seed of the evaluation."""
     json: str | None = None
     """Also write the results to this file."""
@@ -38,13 +39,15 @@ class EvaluateArguments:
 
 @dataclass(frozen=True)
 class PlayArguments:
+    """Record an episode as a video (MP4 or GIF), with a summary as text."""
+
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Run directory."""
     seed: int | None = None
     """Seed whose policy plays. None: the one with the highest mean return."""
     greedy: bool = False
     """Take the most likely action instead of sampling as in training."""
-    key: int = 0
+    key: int = setting(0, whole(0, 2**31 - 1))
     """Random seed of the episode."""
     out: str | None = None
     """Video file, .mp4 or .gif. None: play.mp4 in the run directory, or play.gif for grid worlds and without the extra
@@ -53,23 +56,22 @@ class PlayArguments:
 
 @dataclass(frozen=True)
 class PlotArguments:
+    """Plot the learning curves of one or more runs, with 95 % confidence bands."""
+
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Run directories; runs of the same environment share a panel."""
-    out: str = "curves.png"
+    out: str = setting("curves.png", PICTURE)
     """Picture file: .png, .pdf or .svg."""
 
 
 def evaluate(arguments: Sequence[str]) -> int:
-    """Evaluate every seed's policy in fresh episodes and report the results."""
-    given = parse(EvaluateArguments, "evaluate", arguments, summary=evaluate.__doc__ or "")
-    _require_integer("episodes", given.episodes, 1)
-    _require_integer("key", given.key, 0)
+    given = parse(EvaluateArguments, "evaluate", arguments)
     if given.json:
         files.require_writable(Path(given.json), "json")
     from self_imitation.training import run as runs
 
     run = runs.load(given.run, warn=print)
-    result = run.evaluate(given.episodes, given.greedy, given.key, _ProgressReports())
+    result = run.evaluate(given.episodes, given.greedy, given.key, _progress_reports())
     for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
         print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
     low, high = result.interval
@@ -80,14 +82,21 @@ def evaluate(arguments: Sequence[str]) -> int:
     if run.config.env.startswith("atari:"):
         print(_compare_with_human(run.config.env.removeprefix("atari:"), result.mean))
     if given.json:
-        _write_json(given.json, result)
+        data = {
+            "return_mean": result.mean,
+            "return_interval_95": [low, high],
+            "seeds": [
+                {"seed": seed, "return_mean": float(returns.mean()), "returns": returns.tolist()}
+                for seed, returns in zip(result.seeds, result.returns, strict=True)
+            ],
+        }
+        with files.explain_failure(Path(given.json), "json"):
+            files.write_json(Path(given.json), data)
     return 0
 
 
 def play(arguments: Sequence[str]) -> int:
-    """Record an episode as a video (MP4 or GIF), with a summary as text."""
-    given = parse(PlayArguments, "play", arguments, summary=play.__doc__ or "")
-    _require_integer("key", given.key, 0)
+    given = parse(PlayArguments, "play", arguments)
     from self_imitation.report import animation
     from self_imitation.training import run as runs
 
@@ -98,10 +107,8 @@ def play(arguments: Sequence[str]) -> int:
     files.require_writable(path, "out")
     seed = run.best_seed() if given.seed is None else given.seed
     episode = run.play(seed, given.greedy, given.key)
-    try:
+    with files.explain_failure(path):
         animation.save(episode, path, f"{run.config.agent}, seed {seed}")
-    except OSError as error:
-        raise files.explain(error, path) from None
     if grid_world:
         print(animation.maze_text(episode))
     print(animation.to_text(episode))
@@ -110,8 +117,7 @@ def play(arguments: Sequence[str]) -> int:
 
 
 def plot(arguments: Sequence[str]) -> int:
-    """Plot the learning curves of one or more runs, with 95 % confidence bands."""
-    given = parse(PlotArguments, "plot", arguments, summary=plot.__doc__ or "")
+    given = parse(PlotArguments, "plot", arguments)
     if not given.runs:
         raise UsageError("runs: none given; allowed: one or more run directories")
     from self_imitation.report import curves
@@ -124,29 +130,26 @@ def plot(arguments: Sequence[str]) -> int:
             raise UsageError(f"{path!r} has no metrics yet")
         config = run.config()
         drawn.append(curves.from_rows(config.agent, config.env, rows))
-    if Path(given.out).suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise bad_value("out", given.out, "allowed: a file name that ends in .png, .pdf or .svg")
     if len({(curve.label, curve.env) for curve in drawn}) < len(drawn):
-        names = [f"{curve.label}, {Path(path).name}" for curve, path in zip(drawn, given.runs, strict=True)]
-        drawn = [curves.relabel(curve, name) for curve, name in zip(drawn, names, strict=True)]
-    try:
+        named = zip(drawn, given.runs, strict=True)
+        drawn = [replace(curve, label=f"{curve.label}, {Path(path).name}") for curve, path in named]
+    with files.explain_failure(Path(given.out)):
         curves.draw(drawn, Path(given.out))
-    except OSError as error:
-        raise files.explain(error, Path(given.out)) from None
     print(f"Curves: {given.out}")
     return 0
 
 
-class _ProgressReports:
+def _progress_reports() -> Callable[[int, int], None]:
     """Reports every few seconds how many episodes of an evaluation have ended."""
+    latest = time.monotonic()
 
-    def __init__(self) -> None:
-        self._latest = time.monotonic()
-
-    def __call__(self, ended: int, total: int) -> None:
-        if time.monotonic() - self._latest >= SECONDS_BETWEEN_REPORTS:
-            self._latest = time.monotonic()
+    def report(ended: int, total: int) -> None:
+        nonlocal latest
+        if time.monotonic() - latest >= SECONDS_BETWEEN_REPORTS:
+            latest = time.monotonic()
             print(f"{ended:,} of {total:,} episodes finished", file=sys.stderr)
+
+    return report
 
 
 def _is_grid_world(env: str) -> bool:
@@ -163,23 +166,3 @@ def _compare_with_human(game: str, score: float) -> str:
     known = atari_scores.table()[game]
     paper = f"A2C {known['a2c']:,.4g}, A2C+SIL {known['a2c_sil']:,.4g} (importance exponent 0.4)"
     return f"human-normalised score {share:.1%}; the paper's table of 49 games, after 50 M steps: {paper}"
-
-
-def _require_integer(field: str, value: int, least: int) -> None:
-    if not least <= value < 2**31:
-        raise bad_value(field, value, f"allowed: an integer >= {least} and < 2147483648")
-
-
-def _write_json(path: str, result: "Evaluation") -> None:
-    data = {
-        "return_mean": result.mean,
-        "return_interval_95": list(result.interval),
-        "seeds": [
-            {"seed": seed, "return_mean": float(returns.mean()), "returns": returns.tolist()}
-            for seed, returns in zip(result.seeds, result.returns, strict=True)
-        ],
-    }
-    try:
-        files.write_json(Path(path), data)
-    except OSError as error:
-        raise files.explain(error, Path(path), "json") from None

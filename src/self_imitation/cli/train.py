@@ -19,7 +19,7 @@ from self_imitation.registry import SELF_IMITATION
 from self_imitation.settings import flatten
 
 if TYPE_CHECKING:
-    from self_imitation.cli.progress import Bar, Lines
+    from self_imitation.cli.progress import Lines
     from self_imitation.training.loop import Listener
     from self_imitation.training.run import Run
 
@@ -36,6 +36,8 @@ Shown: the settings of {agent}. Others: sil train --agent {other} --help
 
 @dataclass(frozen=True)
 class ResumeArguments:
+    """Resume a run."""
+
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Run directory."""
     steps: int | None = None
@@ -100,8 +102,7 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def resume(arguments: Sequence[str]) -> int:
-    """Resume a run."""
-    given = parse(ResumeArguments, "resume", arguments, summary=resume.__doc__ or "")
+    given = parse(ResumeArguments, "resume", arguments)
     from self_imitation.training import run as runs
 
     return _train(lambda listener, stop: runs.continue_run(given.run, given.steps, listener, stop))
@@ -121,7 +122,7 @@ def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -
     return status
 
 
-def with_signal_handling(go: Callable[..., T], make_listener: Callable[[], "Bar | Lines"]) -> tuple[T, int]:
+def with_signal_handling(go: Callable[..., T], make_listener: Callable[[], "Lines"]) -> tuple[T, int]:
     """Return what `go(listener, stop)` returns, and the exit status of the signal that stopped it, else 0.
 
     The first Ctrl-C or SIGTERM requests a checkpoint and an orderly stop, as does a closed pipe. A second one quits

@@ -6,7 +6,6 @@ The paper trains for 50 M steps; here training is long enough to tell the agents
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -14,11 +13,11 @@ import numpy as np
 
 from self_imitation.config import TrainConfig
 from self_imitation.experiments import campaign
-from self_imitation.experiments.campaign import Settings
+from self_imitation.experiments.campaign import Experiment, Line, Settings, markdown
 from self_imitation.report import curves, statistics
+from self_imitation.report.curves import Curve
 from self_imitation.training.run import Run
 
-DEFAULTS = Settings(steps=5_000_000, seeds=3)
 GAMES = {"Freeway": 3_000_000, "MontezumaRevenge": 20_000_000}
 """The games, with the largest number of steps that is useful here."""
 AGENTS = ("a2c+sil", "a2c")
@@ -31,108 +30,64 @@ PAPER = {
 0.1 as here (table of 49 games, with 0.4: 32.2 and 1100)."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One row of the table."""
+class Atari(Experiment):
+    name = "atari"
+    title = "Hard exploration games on Atari (paper, section 5.3)"
+    defaults = Settings(steps=5_000_000, seeds=3)
+    figure = {"columns": len(GAMES), "measure": "score of the last 100 games"}  # noqa: RUF012
 
-    game: str
-    agent: str
-    steps: int
-    final_mean: float
-    """Mean over seeds of each seed's mean score over its latest 100 episodes."""
-    final_low: float
-    final_high: float
-    each: str
-    """The same for each seed."""
-    first: str
-    """Steps until each seed first scored."""
-    best: float
-    """Best score of a single episode."""
-    paper: float
-    steps_per_second: float
-    hours: float
+    def configs(self, settings: Settings, folder: Path) -> list[TrainConfig]:
+        return [
+            campaign.config(
+                f"atari:{game}",
+                agent,
+                dataclasses.replace(settings, steps=min(settings.steps, GAMES[game])),
+                folder / f"{game}_{agent}",
+            )
+            for game, agent in product(GAMES, AGENTS)
+        ]
 
+    def curves(self, loaded: Sequence[Run]) -> list[Curve]:
+        return [curves.from_rows(run.config.agent, _game(run), run.metrics(), "return_latest") for run in loaded]
 
-def configs(settings: Settings, folder: Path) -> list[TrainConfig]:
-    return [_config(settings, folder, game, agent) for game, agent in product(GAMES, AGENTS)]
+    def line(self, run: Run) -> Line:
+        """`final_mean`: mean over seeds of each seed's mean score over its latest 100 episodes; `each`: of each seed;
+        `first`: steps until each seed first scored; `best`: score of the best episode.
+        """
+        rows, final, game = run.metrics(), campaign.final_returns(run), _game(run)
+        low, high = statistics.mean_interval(final)
+        return {
+            "game": game,
+            "agent": run.config.agent,
+            "steps": int(rows[-1]["step"]),
+            "final_mean": float(final.mean()),
+            "final_low": low,
+            "final_high": high,
+            "each": ", ".join(map(_score, final)),
+            "first": ", ".join(_first_points(rows, seed) for seed in run.seeds),
+            "best": float(np.fmax.reduce([row["return_best"] for row in rows])),
+            "paper": PAPER[game][run.config.agent],
+            "steps_per_second": campaign.median_rate(run),
+            "hours": rows[-1]["seconds"] / 3600,
+        }
 
+    def table(self, lines: Sequence[Line]) -> str:
+        final = "score of the last 100 games (95 %)"
+        header = "game", "agent", "steps", final, "each seed", "first points", "best game", "paper, 50 M steps"
+        rows = []
+        for line in lines:
+            mean, low, high = (_score(line[f"final_{name}"]) for name in ("mean", "low", "high"))
+            final = "a seed has finished no game yet" if math.isnan(line["final_mean"]) else f"{mean} ({low} to {high})"
+            steps, best, paper = f"{line['steps']:,}", f"{line['best']:,.0f}", f"{line['paper']:,.4g}"
+            rows.append((line["game"], line["agent"], steps, final, line["each"], line["first"], best, paper))
+        return markdown(header, rows)
 
-def _config(settings: Settings, folder: Path, game: str, agent: str) -> TrainConfig:
-    shortened = dataclasses.replace(settings, steps=min(settings.steps, GAMES[game]))
-    return campaign.config(f"atari:{game}", agent, shortened, folder / f"{game}_{agent}")
-
-
-def report(settings: Settings, folder: Path, out: Path) -> list[Line]:
-    """Write curves.csv, table.csv, figure.png and README.md to `out`, from the runs in `folder`."""
-    wanted = configs(settings, folder)
-    loaded = campaign.load(wanted, "return_latest")
-    drawn = [curves.from_rows(run.config.agent, _game(run), run.metrics(), "return_latest") for run in loaded]
-    lines = [_line(run) for run in loaded]
-    page = _page(lines, settings, loaded, wanted)
-    measure = "score of the last 100 games"
-    campaign.write_report(out, drawn, {"table.csv": lines}, page, columns=len(GAMES), measure=measure)
-    return lines
-
-
-def _game(run: Run) -> str:
-    return run.config.env.removeprefix("atari:")
-
-
-def _line(run: Run) -> Line:
-    rows, final, game = run.metrics(), campaign.final_returns(run), _game(run)
-    return Line(
-        game,
-        run.config.agent,
-        int(rows[-1]["step"]),
-        float(final.mean()),
-        *statistics.mean_interval(final),
-        ", ".join(map(_score, final)),
-        ", ".join(_first_points(rows, seed) for seed in run.seeds),
-        float(np.fmax.reduce([row["return_best"] for row in rows])),
-        PAPER[game][run.config.agent],
-        campaign.median_rate(run),
-        rows[-1]["seconds"] / 3600,
-    )
-
-
-def _score(score: float) -> str:
-    return f"{score:,.0f}" if score >= 100 else f"{score:.2f}"
-
-
-def _first_points(rows: list[dict[str, float]], seed: int) -> str:
-    """Steps until a seed first scored, to the resolution of the metrics."""
-    steps = (row["step"] for row in rows if int(row["seed"]) == seed and row["return_best"] > 0)
-    return next((curves.short(step) for step in steps), "not yet")
-
-
-def table(lines: Sequence[Line]) -> str:
-    """The lines as a Markdown table."""
-    rows = [
-        "| game | agent | steps | score of the last 100 games (95 %) | each seed | first points | best game "
-        "| paper, 50 M steps |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for line in lines:
-        final = f"{_score(line.final_mean)} ({_score(line.final_low)} to {_score(line.final_high)})"
-        if math.isnan(line.final_mean):
-            final = "a seed has finished no game yet"
-        rows.append(
-            f"| {line.game} | {line.agent} | {line.steps:,} | {final} | {line.each} | {line.first} | {line.best:,.0f} "
-            f"| {line.paper:,.4g} |"
-        )
-    return "\n".join(rows)
-
-
-def _page(lines: list[Line], settings: Settings, loaded: list[Run], wanted: list[TrainConfig]) -> str:
-    times = "\n".join(
-        f"| {line.game} | {line.agent} | {line.steps_per_second:,.0f} | {line.hours:.2f} |" for line in lines
-    )
-    return f"""# Hard exploration games on Atari (paper, section 5.3)
-
-{campaign.figure(loaded, wanted)}
-
-{table(lines)}
-
+    def text(self, lines: Sequence[Line], loaded: Sequence[Run], settings: Settings) -> str:
+        header = "game", "agent", "steps/s, all seeds together (median)", "hours of training"
+        times = [
+            (line["game"], line["agent"], f"{line['steps_per_second']:,.0f}", f"{line['hours']:.2f}") for line in lines
+        ]
+        return f"""\
 Scores are means over seeds of each seed's mean raw score over its last 100 games, with bootstrap intervals over
 {settings.seeds} seeds: with so few, only large differences are detected. Thin lines are single seeds.
 
@@ -143,13 +98,21 @@ player crosses the road in about one game of 500 (6 of 3,072 games), or once in 
 The paper's scores are after 50 M steps: A2C+SIL from its table of hard exploration games (importance exponent 0.1, as
 here), A2C from its table of 49 games.
 
-| game | agent | steps/s, all seeds together (median) | hours of training |
-|---|---|---|---|
-{times}
+{markdown(header, times)}
 
-Runs that were trained in parallel shared the machine.
+Runs that were trained in parallel shared the machine. `curves.csv` has every seed's mean score over its last 100 games
+at every logging point; `table.csv` has both tables."""
 
-{campaign.provenance("atari", settings, DEFAULTS, loaded)}
 
-`curves.csv` has every seed's mean score over its last 100 games at every logging point; `table.csv` has both tables.
-"""
+def _game(run: Run) -> str:
+    return run.config.env.removeprefix("atari:")
+
+
+def _score(score: float) -> str:
+    return f"{score:,.0f}" if score >= 100 else f"{score:.2f}"
+
+
+def _first_points(rows: list[dict[str, float]], seed: int) -> str:
+    """Steps until a seed first scored, to the resolution of the metrics."""
+    steps = (row["step"] for row in rows if int(row["seed"]) == seed and row["return_best"] > 0)
+    return next((curves.short(step) for step in steps), "not yet")

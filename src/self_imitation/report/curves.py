@@ -1,11 +1,11 @@
 """Learning curves: the mean over seeds with its confidence band, and each seed if there are few."""
 
-import dataclasses
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,10 +44,6 @@ def from_rows(label: str, env: str, rows: Sequence[dict[str, float]], column: st
     return Curve(label, env, tuple(seeds), np.array(steps), returns)
 
 
-def relabel(curve: Curve, label: str) -> Curve:
-    return dataclasses.replace(curve, label=label)
-
-
 def draw(
     curves: Sequence[Curve],
     path: Path,
@@ -56,16 +52,14 @@ def draw(
     measure: str = "return, mean over seeds",
 ) -> None:
     """Save a picture with one panel per environment, in this many columns, and one line per curve."""
-    pyplot = _pyplot()
+    from matplotlib.figure import Figure
+
     environments = list(dict.fromkeys(curve.env for curve in curves))
     columns = min(columns or len(environments), len(environments))
     rows = -(-len(environments) // columns)
-    figure, axes = pyplot.subplots(
-        rows, columns, figsize=(5.6 * columns, 3.8 * rows), squeeze=False, layout="constrained"
-    )
-    for axis in axes.reshape(-1)[len(environments) :]:
-        axis.set_visible(False)
-    for axis, env in zip(axes.reshape(-1), environments, strict=False):
+    figure = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
+    for panel, env in enumerate(environments, start=1):
+        axis = figure.add_subplot(rows, columns, panel)
         own = [curve for curve in curves if curve.env == env]
         for curve, colour in zip(own, _colours([curve.label for curve in own]), strict=True):
             _draw_one(axis, curve, colour)
@@ -78,7 +72,6 @@ def draw(
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, loc="best")
     figure.savefig(path, dpi=130)
-    pyplot.close(figure)
 
 
 def interpolated(curve: Curve) -> np.ndarray:
@@ -95,18 +88,14 @@ def interpolated(curve: Curve) -> np.ndarray:
 
 
 def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
-    returns = interpolated(curve)
-    points = [(step, row[np.isfinite(row)]) for step, row in zip(curve.steps, returns, strict=True)]
-    points = [(step, row) for step, row in points if len(row)]
-    if not points:
+    returns, seeds = interpolated(curve), curve.returns.shape[1]
+    known = np.isfinite(returns).any(axis=1)
+    if not known.any():
         return
-    steps = [step for step, _ in points]
-    band = np.array([statistics.mean_interval(row) for _, row in points])
-    seeds = curve.returns.shape[1]
+    steps, points = curve.steps[known], [row[np.isfinite(row)] for row in returns[known]]
+    means, band = [row.mean() for row in points], np.array([statistics.mean_interval(row) for row in points])
     label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
-    means = [row.mean() for _, row in points]
-    marker = "." if len(points) == 1 else ""
-    (line,) = axis.plot(steps, means, label=label, color=colour, marker=marker)
+    (line,) = axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
     if 1 < seeds <= FEW_SEEDS:
         axis.plot(curve.steps, returns, color=line.get_color(), linewidth=0.7, alpha=0.6)
     axis.fill_between(steps, band[:, 0], band[:, 1], alpha=0.2, color=line.get_color(), linewidth=0)
@@ -114,22 +103,16 @@ def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
 
 def _colours(labels: Sequence[str]) -> list[str | None]:
     """A colour for each agent, the same in all figures; None where it is taken or the label is not an agent's name."""
+    kinds = [(), *((bonus,) for bonus in registry.bonuses())]
+    known = {(kind, sil): pair[sil] for kind, pair in zip(kinds, COLOURS, strict=False) for sil in (False, True)}
     chosen: list[str | None] = []
     for label in labels:
-        colour = _agent_colour(label)
+        colour = None
+        with contextlib.suppress(UsageError):
+            agent = registry.parse_agent(label)
+            colour = known.get((agent.bonuses, agent.self_imitation))
         chosen.append(None if colour in chosen else colour)
     return chosen
-
-
-def _agent_colour(label: str) -> str | None:
-    try:
-        agent = registry.parse_agent(label)
-    except UsageError:
-        return None
-    kinds = [(), *((bonus,) for bonus in registry.bonuses())]
-    if agent.bonuses not in kinds[: len(COLOURS)]:
-        return None
-    return COLOURS[kinds.index(agent.bonuses)][agent.self_imitation]
 
 
 def short(step: float) -> str:
@@ -138,12 +121,3 @@ def short(step: float) -> str:
         if step >= size:
             return f"{step / size:g}{unit}"
     return f"{step:g}"
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot

@@ -8,24 +8,19 @@ import numpy as np
 RESAMPLES = 2000
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean. Resampling is seeded: equal values give equal intervals."""
-    sample = np.asarray(values, float)
-    chosen = np.random.default_rng(0).integers(0, len(sample), (RESAMPLES, len(sample)))
-    low, high = np.quantile(sample[chosen].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the mean."""
+    return contrast_interval([np.asarray(values, float)], [1])
 
 
-def contrast_interval(
-    samples: Sequence[np.ndarray], weights: Sequence[float], level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of a weighted sum of means, such as a difference (weights 1 and -1).
+def contrast_interval(samples: Sequence[np.ndarray], weights: Sequence[float]) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of a weighted sum of means, such as a difference (weights 1 and -1).
 
-    Each sample is resampled independently.
+    Each sample is resampled independently. Resampling is seeded: equal values give equal intervals.
     """
     generator = np.random.default_rng(0)
     means = [sample[generator.integers(0, len(sample), (RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
-    low, high = np.quantile(np.tensordot(weights, means, axes=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.tensordot(weights, means, axes=1), [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -55,14 +55,7 @@ def expected_bytes(config: TrainConfig, spec: Spec) -> int:
     return config.seeds * (steps * step + (14_000_000 if spec.observation_kind == "image" else 400_000))
 
 
-def save(
-    directory: Path,
-    step: int,
-    state: PyTree,
-    counters: dict[str, Any],
-    kept: int,
-    settings: str,
-) -> Path:
+def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], kept: int, settings: str) -> Path:
     """Write checkpoints/STEP under a temporary name, then rename it; delete all but the latest `kept`."""
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
@@ -75,13 +68,7 @@ def save(
         for name, content in ((POLICY, policy), (STATE, rest)):
             files.write_through(partial / name, _to_bytes(content))
         checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
-        meta = {
-            "version": VERSION,
-            "step": step,
-            "settings": settings,
-            "counters": counters,
-            "checksums": checksums,
-        }
+        meta = {"version": VERSION, "step": step, "settings": settings, "counters": counters, "checksums": checksums}
         files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
         files.sync_directory(partial)
         if target.exists():
@@ -117,21 +104,17 @@ def load_latest(
     Damaged checkpoints are reported and skipped; one of a run with other `settings` is refused. A checkpoint that
     vanishes while being read was deleted by a process that trains the run: then look again.
     """
-    looking = True
-    while looking:
-        looking = False
-        saved = steps(directory)
-        for step in reversed(saved):
-            path = directory / str(step)
-            try:
-                return load(path, _read_meta(path, settings))
-            except DamagedError as error:
-                if not path.exists():
-                    looking = True
-                    break
-                then = "" if step == saved[0] else "; trying the one before"
-                warn(f"checkpoint {path} is damaged ({error}){then}")
-    if steps(directory):
+    saved = steps(directory)
+    for step in reversed(saved):
+        path = directory / str(step)
+        try:
+            return load(path, _read_meta(path, settings))
+        except DamagedError as error:
+            if not path.exists():
+                return load_latest(directory, settings, load, warn)
+            then = "" if step == saved[0] else "; trying the one before"
+            warn(f"checkpoint {path} is damaged ({error}){then}")
+    if saved:
         raise UsageError(f"run: {str(directory.parent)!r} has no intact checkpoint")
     return None
 

@@ -22,21 +22,17 @@ def from_json(data: object, source: str) -> TrainConfig:
     """The config that `to_json` wrote; `source` names the file in an error."""
     if not isinstance(data, dict) or "version" not in data:
         raise UsageError(f"{source} is not the config of a run")
-    if data["version"] != VERSION:
-        raise bad_value(f"{source}: version", data["version"], f"this release reads version {VERSION}")
-    try:
-        config = resolve(str(data.get("env")), data.get("preset"), {"agent": data.get("agent")})  # type: ignore[arg-type]
-    except UsageError as error:
-        raise UsageError(f"{source}: {error}") from None
-    settings = {name: value for name, value in data.items() if name != "version"}
     dotted: dict[str, object] = {}
-    for name, value in settings.items():
+    for name, value in data.items():
         dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
-    known = set(flatten(config))
-    for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
-        if names:
-            raise UsageError(f"{source}: settings {what}: {', '.join(sorted(names))}")
     try:
+        if (version := dotted.pop("version")) != VERSION:
+            raise bad_value("version", version, f"this release reads version {VERSION}")
+        config = resolve(str(data.get("env")), data.get("preset"), {"agent": data.get("agent")})  # type: ignore[arg-type]
+        known = set(flatten(config))
+        for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
+            if names:
+                raise UsageError(f"settings {what}: {', '.join(sorted(names))}")
         return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
     except UsageError as error:
         raise UsageError(f"{source}: {error}") from None

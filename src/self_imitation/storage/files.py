@@ -1,7 +1,6 @@
 """Writing to disk so that a crash leaves either the old file or the new one."""
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -54,31 +53,26 @@ def clear_partial(directory: Path) -> None:
 
 def explain(error: OSError, path: Path, field: str = "out") -> UsageError:
     """A failed write as a `UsageError`."""
-    reasons = {
-        errno.ENOSPC: "no space left on the disk",
-        errno.EDQUOT: "the disk quota is used up",
-        errno.EROFS: "the file system is read-only",
-        errno.EACCES: "no permission to write there",
-        errno.EPERM: "no permission to write there",
-        errno.ENOTDIR: "a part of the path is a file, not a directory",
-        errno.ENOENT: "there is no such directory",
-        errno.EEXIST: "a file of that name is in the way",
-        errno.ENAMETOOLONG: "the name is too long",
-    }
-    reason = reasons.get(error.errno or 0, error.strerror or str(error))
-    return UsageError(f"{field}: {str(path)!r} can't be written: {reason}")
+    return UsageError(f"{field}: {str(path)!r} can't be written: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def explain_failure(path: Path, field: str = "out") -> Iterator[None]:
+    """Raise a failed write to `path` as a `UsageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path, field) from None
 
 
 def require_writable(path: Path, field: str, make_parents: bool = False) -> None:
     """Raise now rather than after the work whose result goes there."""
-    try:
+    with explain_failure(path, field):
         if make_parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         probe = path.with_name(PARTIAL + path.name)
         write_through(probe, b"")
         probe.unlink()
-    except OSError as error:
-        raise explain(error, path, field) from None
 
 
 @contextlib.contextmanager

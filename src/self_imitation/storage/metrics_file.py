@@ -5,11 +5,15 @@ import io
 import math
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+
 from self_imitation.errors import UsageError
-from self_imitation.storage.tensorboard import EventFile
 
 FILE = "metrics.csv"
 LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mean")
@@ -17,6 +21,30 @@ TIMING = ("steps_per_second", "seconds")
 """Columns that measure time; all others are reproducible."""
 
 Row = Mapping[str, float]
+
+
+class EventFile:
+    """TensorBoard's file of one seed. Written at once, in this thread: a full disk is an error, not a hang."""
+
+    def __init__(self, directory: Path, forget_from: int | None):
+        """`forget_from`: TensorBoard drops what an interrupted stretch wrote from that step on."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._writer = EventsWriter(str(directory / "events"))
+        if forget_from is not None:
+            self._write(Event(step=forget_from, session_log=SessionLog(status=SessionLog.START)))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            if math.isfinite(value):
+                self._write(Event(step=step, summary=scalar(name, value)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._writer.write_event(event)
 
 
 class MetricsWriter:

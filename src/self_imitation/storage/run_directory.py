@@ -7,35 +7,20 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.storage import config_file, files
 
-CONFIG, SUMMARY, CURVE, CHECKPOINTS = "config.json", "summary.json", "curve.png", "checkpoints"
 
-
-@dataclass(frozen=True)
 class RunDirectory:
-    path: Path
-
-    @property
-    def config_file(self) -> Path:
-        return self.path / CONFIG
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / CHECKPOINTS
-
-    @property
-    def summary(self) -> Path:
-        return self.path / SUMMARY
-
-    @property
-    def curve(self) -> Path:
-        return self.path / CURVE
+    def __init__(self, path: Path):
+        self.path = path
+        self.config_file = path / "config.json"
+        self.checkpoints = path / "checkpoints"
+        self.summary = path / "summary.json"
+        self.curve = path / "curve.png"
 
     def config(self) -> TrainConfig:
         try:
@@ -68,12 +53,10 @@ def create(config: TrainConfig, checkpoint_bytes: int = 0) -> RunDirectory:
     if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
         raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
     _require_space(config, run.path, checkpoint_bytes)
-    try:
+    with files.explain_failure(run.path):
         run.path.mkdir(parents=True, exist_ok=True)
         run.checkpoints.mkdir(exist_ok=True)
         run.write_config(dataclasses.replace(config, out=str(run.path)))
-    except OSError as error:
-        raise files.explain(error, run.path) from None
     return run
 
 
@@ -84,7 +67,7 @@ def open_run(path: str | Path) -> RunDirectory:
     if not run.path.is_dir():
         raise UsageError(f"no such run: {str(path)!r}")
     if not run.config_file.is_file():
-        raise UsageError(f"{str(path)!r} is not a run directory (no {CONFIG})")
+        raise UsageError(f"{str(path)!r} is not a run directory (no config.json)")
     return run
 
 

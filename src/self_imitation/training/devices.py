@@ -15,10 +15,6 @@ from self_imitation.types import Spec
 DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops=true"
 SMALL_LAYER = 256
 """Up to this width a layer is so little work that dividing it among threads costs more than it saves."""
-SHARED_MEMORY = 0.9
-"""Fraction of a GPU's memory that several processes share."""
-MEMORY_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
-"""Variables that tell JAX how much of a GPU's memory to take; the user's choice is respected."""
 CACHE_VARIABLE = "SELF_IMITATION_CACHE"
 """Directory of the compilation cache, if not the user's cache directory."""
 
@@ -99,25 +95,7 @@ def available(config: TrainConfig, spec: Spec) -> list[jax.Device]:
 
 def cores() -> int:
     """Cores that this process may use."""
-    return len(core_numbers())
-
-
-def core_numbers() -> set[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-
-
-def share_cores(count: int) -> list[set[int]]:
-    """This process's cores divided among `count` processes; with more processes than cores, some share a core."""
-    own = sorted(core_numbers())
-    return [set(own[i::count]) or {own[i % len(own)]} for i in range(count)]
-
-
-def subprocess_environment(processes: int) -> dict[str, str]:
-    """Variables of one of several processes that train on the same GPU: each takes its share of the memory."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
-    if processes == 1 or any(name in inherited for name in MEMORY_VARIABLES):
-        return inherited
-    return {**inherited, MEMORY_VARIABLES[0]: f"{SHARED_MEMORY / processes:.3f}"}
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine(device: jax.Device) -> str:

@@ -24,7 +24,7 @@ from self_imitation.rollout.in_program import Collection
 from self_imitation.training.group import GroupState, accumulate, over_seeds, split_keys
 from self_imitation.training.in_program_group import InProgramGroup
 from self_imitation.training.metrics import MetricsAccumulator
-from self_imitation.types import Metrics, Rollout
+from self_imitation.types import Rollout, SeedMetrics
 
 
 def applies(config: TrainConfig, agent: Agent) -> bool:
@@ -47,7 +47,7 @@ class Work(eqx.Module):
     """What is computed while environments step."""
 
     agents: AgentState
-    metrics: Metrics
+    metrics: SeedMetrics
 
 
 class OverlappedGroup(InProgramGroup):

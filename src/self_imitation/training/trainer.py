@@ -91,22 +91,18 @@ class Trainer:
         """
         work = _SharedWork(iterations, len(self.groups))
         futures = [self._threads.submit(self._run_group, i, work) for i in range(len(self.groups))]
-        while not work.wait_until_done(0.1, futures):
-            advanced(work.finished)
-            if stop():
-                work.stop()
+        try:
+            while not work.wait_until_done(0.1, futures):
+                advanced(work.finished)
+                if stop():
+                    work.stop()
+        finally:
+            work.stop()  # after an exception, the other groups end soon
         for future in futures:
             future.result()
         return work.finished
 
     def _run_group(self, index: int, work: "_SharedWork") -> None:
-        try:
-            self._take_turns(index, work)
-        except BaseException:
-            work.stop()  # the other groups need not go on
-            raise
-
-    def _take_turns(self, index: int, work: "_SharedWork") -> None:
         group, size = self.groups[index], 1
         while count := work.take(index, size):
             begun = time.monotonic()

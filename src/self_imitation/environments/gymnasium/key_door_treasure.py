@@ -1,6 +1,5 @@
 """Key-Door-Treasure as Gymnasium environments, so that other libraries can train on it too."""
 
-import operator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -8,15 +7,13 @@ import gymnasium
 import numpy as np
 
 from self_imitation.environments.jax import maze
-from self_imitation.errors import bad_value
+from self_imitation.errors import UsageError, bad_value
 
 
 class _Transitions(NamedTuple):
-    """Result of every action in every state; states are numbered by their observation."""
+    """Result of every action in every state: arrays [*observation, action]."""
 
     max_episode_steps: int
-    levels: tuple[int, ...]
-    """Number of values of each entry of the observation."""
     next_observation: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
@@ -42,8 +39,9 @@ def _transitions(apples: bool) -> _Transitions:
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         steps = jax.jit(jax.vmap(jax.vmap(step, (None, 0)), (0, None)))(observations, np.arange(len(MOVES)))
         first = environment.observe(environment.reset(jax.random.key(0)))
-    tables = [np.asarray(array) for array in (steps.observation, steps.reward, steps.terminated, first)]
-    return _Transitions(MAX_EPISODE_STEPS, levels, *tables)
+    tables = [np.asarray(table) for table in (steps.observation, steps.reward, steps.terminated)]
+    observation, reward, terminated = (table.reshape(*levels, *table.shape[1:]) for table in tables)
+    return _Transitions(MAX_EPISODE_STEPS, observation, reward, terminated, np.asarray(first))
 
 
 class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -59,9 +57,10 @@ class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
             raise bad_value("render_mode", render_mode, "allowed: None, ansi, rgb_array")
         self.render_mode = render_mode
         self._transitions = _transitions(apples)
-        highest = np.array(self._transitions.levels, np.float32) - 1
+        *levels, actions = self._transitions.reward.shape
+        highest = np.array(levels, np.float32) - 1
         self.observation_space = gymnasium.spaces.Box(np.zeros_like(highest), highest, dtype=np.float32)
-        self.action_space: gymnasium.spaces.Discrete = gymnasium.spaces.Discrete(self._transitions.reward.shape[1])
+        self.action_space: gymnasium.spaces.Discrete = gymnasium.spaces.Discrete(actions)
         self._observation: np.ndarray | None = None
         self._time = 0
 
@@ -74,25 +73,16 @@ class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._observation.copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        action = self._valid(action)
+        if not self.action_space.contains(np.asarray(action)):
+            raise UsageError(f"action: {action} is not allowed; allowed: 0 to {self.action_space.n - 1}")
         if self._observation is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
-        table = self._transitions
-        index = np.ravel_multi_index(self._observation.astype(int), table.levels), action
+        table, index = self._transitions, (*self._observation.astype(int), int(action))
         self._time += 1
         self._observation = table.next_observation[index]
         terminated = bool(table.terminated[index])
         truncated = self._time >= table.max_episode_steps and not terminated
         return self._observation.copy(), float(table.reward[index]), terminated, truncated, {}
-
-    def _valid(self, action: Any) -> int:
-        try:
-            index = operator.index(action)
-        except TypeError:
-            raise bad_value("action", action, f"allowed: a whole number, 0 to {self.action_space.n - 1}") from None
-        if not 0 <= index < self.action_space.n:
-            raise bad_value("action", index, f"allowed: 0 to {self.action_space.n - 1}")
-        return index
 
     def render(self) -> Any:
         if self._observation is None:

@@ -1,6 +1,5 @@
 """One copy of an environment that can be watched."""
 
-import contextlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -9,7 +8,6 @@ from typing import Any
 import gymnasium
 import jax
 import numpy as np
-from gymnasium.envs.registration import load_env_creator
 
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium.checks import CheckedEnv
@@ -113,14 +111,13 @@ def _make_renderable(gym_id: str) -> CheckedEnv:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame renders to arrays, without looking for a screen
     # The default camera of MuJoCo tasks stays behind while the body runs away.
     camera = {"camera_name": "track"} if is_mujoco(gym_id) else {}
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*not in the possible render_modes.*")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*render_modes.*")
+        try:
             env = make_env(gym_id, render_mode="rgb_array", **camera)
-    except UsageError:
-        # Many environments refuse to be built with a render mode that they don't have.
-        _require_rgb_array(gym_id, _declared_metadata(gym_id))
-        raise
+        except UsageError:  # many environments refuse to be built with a render mode that they don't have
+            _require_rgb_array(gym_id, make_env(gym_id).metadata)
+            raise
     _require_rgb_array(gym_id, env.metadata)
     return env
 
@@ -130,12 +127,3 @@ def _require_rgb_array(gym_id: str, metadata: Mapping[str, Any]) -> None:
     if "rgb_array" not in modes:
         offered = ", ".join(map(str, modes)) or "none"
         raise UsageError(f"env: {gym_id!r} can't be rendered; it has no render mode 'rgb_array' (it has: {offered})")
-
-
-def _declared_metadata(gym_id: str) -> Mapping[str, Any]:
-    """Metadata of the environment's class, as far as it can be imported."""
-    entry = gymnasium.registry.get(gym_id.rpartition(":")[2])
-    creator: Any = entry.entry_point if entry else None
-    with contextlib.suppress(ImportError, gymnasium.error.Error):
-        creator = load_env_creator(creator) if isinstance(creator, str) else creator
-    return getattr(creator, "metadata", {"render_modes": ["rgb_array"]})

@@ -64,7 +64,9 @@ class VectorEnv:
         ended = terminated | truncated
         if ended.any():
             final = self._convert(jax.tree.map(lambda *rows: np.stack(rows), *info["final_obs"][ended]))
-            next_observation = jax.tree.map(partial(_with_rows, ended), observation, final)
+            next_observation = jax.tree.map(np.copy, observation)
+            for leaf, rows in zip(jax.tree.leaves(next_observation), jax.tree.leaves(final), strict=True):
+                leaf[ended] = rows
         return StepResult(next_observation, reward, terminated, truncated, observation)
 
     @property
@@ -182,9 +184,3 @@ def _require_finite(name: str, values: np.ndarray) -> None:
         where = f" at index {index}" if index else ""
         reason = ", beyond the range of float32" if np.isfinite(value) else ""
         raise FaultyEnvironmentError(f"{name} is {value}{where}{reason}")
-
-
-def _with_rows(rows: np.ndarray, array: np.ndarray, values: np.ndarray) -> np.ndarray:
-    changed = np.array(array)
-    changed[rows] = values
-    return changed
