@@ -8,10 +8,9 @@ import jax
 import numpy as np
 
 from benchmarks.measuring import TrainingRate, by_turns, prepare, spread, stepping_rate
-from self_imitation.training import backends
-from self_imitation.training.backends import Backend
 from self_imitation.environments.registry import find
-from self_imitation.training import devices
+from self_imitation.training import backends, devices
+from self_imitation.training.backends import Backend
 from self_imitation.types import Discrete
 
 GAME = "atari:MontezumaRevenge"

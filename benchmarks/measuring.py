@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 
 from self_imitation.config import TrainConfig, resolve, validate
-from self_imitation.training import backends
-from self_imitation.training import devices
+from self_imitation.training import backends, devices
 from self_imitation.training.trainer import Trainer
 
 SECONDS = 1.5

@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.measuring import TrainingRate, by_turns, in_threads, prepare, spread, stepping_rate
 from self_imitation.config import TrainConfig
-from self_imitation.training.backends import Backend
 from self_imitation.environments.xla import envpool
 from self_imitation.training import devices
+from self_imitation.training.backends import Backend
 
 ROUNDS = 6
 WARM_UP = 10

@@ -7,7 +7,7 @@ import jax
 
 from benchmarks.measuring import best_seconds, prepare
 from self_imitation.training import agents
-from self_imitation.training.group import InProgramGroup
+from self_imitation.training.in_program_group import InProgramGroup
 
 CASES: dict[str, dict[str, object]] = {
     "a2c, one shared FC(64)": {"agent": "a2c", "network.hidden": (64,), "network.shared": True},

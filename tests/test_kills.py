@@ -9,7 +9,7 @@ from helpers import SMALL_FLAGS, assert_same_checkpoint, finish, rows, sil
 
 from self_imitation.storage import checkpoint, files
 
-STEPS = 40_000
+STEPS = 60_000
 FLAGS = [*SMALL_FLAGS, "--agent", "a2c+sil+exp", "--log-every", 4000, "--checkpoint-seconds", 0]
 
 

@@ -5,7 +5,7 @@ import pytest
 from self_imitation.cli.main import main
 from self_imitation.config import override
 from self_imitation.errors import UsageError
-from self_imitation.experiments import campaign, grid_worlds
+from self_imitation.experiments import campaign
 from self_imitation.experiments.campaign import Settings
 from self_imitation.experiments.grid_worlds import Exploration
 from self_imitation.training.loop import Silent
@@ -13,7 +13,7 @@ from self_imitation.training.loop import Silent
 
 def test_reproduce_trains_reports_and_does_not_train_again(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(Exploration, "agents", ("a2c",))
-    monkeypatch.setattr(grid_worlds, "BEST_RETURN", {"key-door-treasure": 7.0})
+    monkeypatch.setattr(Exploration, "environments", ("key-door-treasure",))
     arguments = ["reproduce", "exploration", "--steps", "160", "--runs", str(tmp_path / "runs")]
     assert main([*arguments, "--seeds", "1", "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out

@@ -25,8 +25,8 @@ class ReproduceArguments:
     experiment: tyro.conf.Positional[Literal["grid-worlds", "mujoco", "atari", "exploration"]]
     """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
     PPO+SIL on Hopper, Walker2d and Swimmer with normal and delayed rewards; atari: section 5.3, A2C and A2C+SIL on
-    Freeway and Montezuma's Revenge (needs a GPU); exploration: beyond the paper, two exploration bonuses on the grid
-    worlds."""
+    Freeway and Montezuma's Revenge (needs a GPU); exploration: beyond the paper, two exploration bonuses on
+    Apple-Key-Door-Treasure."""
     out: str | None = setting(None, DIRECTORY)
     """Directory of the results page with its tables and figure. None: results/EXPERIMENT, or report/ beside the runs if
     steps or seeds differ from the defaults."""
