@@ -163,3 +163,8 @@ def test_pure_jax_environments_have_no_gymnasium_spaces():
 def test_parts_of_observations_that_are_ignored_are_noted():
     config = override(resolve("gym:gymnasium_probes:SampledNested-v0", "authors"), {"num_envs": 1, "seeds": 1})
     assert backends.create(config).notes == ("observation 'goal.1.hint' is text and is ignored",)
+
+
+def test_minigrid_environments_are_those_of_the_installed_package():
+    pytest.importorskip("minigrid")
+    assert backends.resolve_engine(backends.find("gym:MiniGrid-Empty-5x5-v0"), "auto") == "gymnasium"

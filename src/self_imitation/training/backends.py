@@ -12,6 +12,7 @@ from self_imitation.config import Engine, TrainConfig
 from self_imitation.environments import atari
 from self_imitation.environments.batched import BatchedEnvironment, PureJax
 from self_imitation.environments.gymnasium import vector
+from self_imitation.environments.gymnasium.make import is_registered
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.environments.gymnasium.vector import VectorEnv
 from self_imitation.environments.registry import Entry, find
@@ -127,7 +128,7 @@ def engines(entry: Entry) -> tuple[Engine, ...]:
         return PYTHON_ENGINES
     if _is_standard(entry.gym_id):
         return ("envpool", *PYTHON_ENGINES)
-    return (*PYTHON_ENGINES, "envpool") if _is_registered(entry.gym_id) else ("envpool",)
+    return (*PYTHON_ENGINES, "envpool") if entry.gym_id and is_registered(entry.gym_id) else ("envpool",)
 
 
 def fallback(entry: Entry, engine: Engine) -> str:
@@ -136,10 +137,6 @@ def fallback(entry: Entry, engine: Engine) -> str:
     if not wants_envpool or engine == "envpool" or envpool.available():
         return ""
     return "EnvPool is not available here (pip install 'self-imitation[fast]', Linux only): slower"
-
-
-def _is_registered(gym_id: str | None) -> bool:
-    return gym_id is not None and (":" in gym_id or gym_id in gymnasium_registry)
 
 
 def _is_standard(gym_id: str | None) -> bool:

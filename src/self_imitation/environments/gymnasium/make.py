@@ -1,5 +1,6 @@
 """One copy of a Gymnasium environment by its id."""
 
+import importlib.util
 import os
 import sys
 from typing import Any
@@ -8,6 +9,17 @@ import gymnasium
 
 from self_imitation.environments.gymnasium.checks import CheckedEnv
 from self_imitation.errors import UsageError, first_line
+
+PACKAGES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
+"""Packages that register ids with these prefixes when they are imported."""
+
+
+def is_registered(gym_id: str) -> bool:
+    """Whether Gymnasium knows the id, or its module is part of it. Imports the package that registers it, if known."""
+    for prefix, package in PACKAGES.items():
+        if gym_id.startswith(prefix) and importlib.util.find_spec(package):
+            importlib.import_module(package)
+    return ":" in gym_id or gym_id in gymnasium.registry
 
 
 def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> CheckedEnv:
@@ -19,6 +31,7 @@ def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> Chec
         sys.path.append(os.getcwd())
     if render_mode is not None:  # not every environment takes the argument
         kwargs["render_mode"] = render_mode
+    is_registered(gym_id)
     try:
         env = gymnasium.make(gym_id, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
