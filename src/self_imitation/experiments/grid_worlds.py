@@ -93,7 +93,7 @@ Random network distillation (`rnd`) works with any observations. Both only add t
 self-imitation imitates was achieved with the environment's own rewards."""
     defaults = Settings(steps=2_000_000, seeds=8)
     environments = ("apple-key-door-treasure",)
-    agents: Sequence[str] = ("a2c+sil", "a2c+sil+exp", "a2c+sil+rnd")
+    agents: Sequence[str] = ("a2c+sil+exp", "a2c+sil+rnd")
 
     def comparison(self, lines: Sequence[Line]) -> str:
         found = "\n".join(f"- {env}: {ranking(lines, env)}." for env in self.environments)
