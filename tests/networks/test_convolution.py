@@ -11,7 +11,7 @@ from self_imitation.networks.convolution import convolve
 
 @pytest.fixture(params=["few images", "many"])
 def number_of_images(request, monkeypatch):
-    monkeypatch.setattr(convolution, "FEW", 128 if request.param == "few images" else 0)
+    monkeypatch.setattr(convolution, "FEW_IMAGES", 128 if request.param == "few images" else 0)
 
 
 def plain(x, weight, stride):
@@ -73,7 +73,7 @@ def test_vmapped_seeds_match_single_ones(shared):
 @pytest.mark.parametrize("few", [0, 128])
 def test_vmapped_seeds_compile_to_no_grouped_convolution(monkeypatch, few):
     """Grouped convolutions are slow on a GPU."""
-    monkeypatch.setattr(convolution, "FEW", few)
+    monkeypatch.setattr(convolution, "FEW_IMAGES", few)
     x, weight = example(20, 16, 4, 8, seeds=(3,))
     traced = jax.jit(jax.vmap(lambda x, w: convolve(x, w, 4))).trace(x, weight)
     text = traced.lower(lowering_platforms=("cuda",)).as_text()

@@ -148,7 +148,7 @@ class RandomNetworkDistillation(Bonus):
     def _normalise(
         self, state: RNDState, raw: Float[Array, "T N"], valid: Bool[Array, "T N"] | None
     ) -> tuple[Float[Array, "T N"], Moments, Float[Array, " N"]]:
-        """Novelty is not episodic: its sum goes on across episodes."""
+        """Novelty is not episodic: its sum continues across episodes."""
         raw = raw if valid is None else jnp.where(valid, raw, 0.0)
         totals, running = discounted_sums(raw, jnp.zeros_like(raw, bool), state.running, self.config.gamma)
         sums = state.sums.update(totals.reshape(-1), flatten_time(valid))

@@ -1,10 +1,9 @@
-"""Convolutions in the form that is fast where they run: strides made into channels, seeds one after the other, and on a
-CPU, or for few images, as products of matrices.
+"""Convolutions in the fastest form for the device: strides moved into channels, a loop over seeds, and matrix products
+on a CPU or for few images.
 
-All give the same sums as the plain form. A convolution whose stride divides its kernel is one of stride 1 over blocks
-of stride x stride pixels, which have as many channels more (the first layer of the Nature network: 64 instead of 4).
-And to `vmap` a convolution over its weights would make groups of it, for which there are only slow programs: eight
-seeds took 19 ms instead of 5 on an H200.
+All forms compute the same sums. A convolution whose stride divides its kernel equals one of stride 1 over blocks of
+stride x stride pixels with correspondingly more channels (first layer of the Nature network: 64 instead of 4). A `vmap`
+over weights would become a grouped convolution, which is slow: 19 ms instead of 5 for eight seeds on an H200.
 """
 
 from collections.abc import Callable
@@ -15,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-FEW = 128
-"""Images at most for which also a GPU multiplies matrices. How long it takes counts less then than how long the host
-takes to start it, and products can be started together with what is before and after them."""
+FEW_IMAGES = 128
+"""Up to this many images, a GPU uses matrix products, too: the launch of kernels dominates, and XLA can put products
+into CUDA graphs."""
 
 Images = Float[Array, "_ _ _ _"]
 """[batch, height, width, channels]"""
@@ -26,7 +25,7 @@ Kernels = Float[Array, "_ _ _ _"]
 
 
 def convolve(x: Images, weight: Kernels, stride: int) -> Images:
-    """Without padding: what does not fill another kernel is left out."""
+    """A convolution without padding."""
     kernel = weight.shape[0]
     height, width = (side - (side - kernel) % stride for side in x.shape[1:3])
     if stride == 1 or kernel % stride or height % stride or width % stride:
@@ -35,7 +34,7 @@ def convolve(x: Images, weight: Kernels, stride: int) -> Images:
 
 
 def _blocks(x: Images, side: int) -> Images:
-    """Blocks of side x side pixels, each as one pixel of many channels."""
+    """Blocks of side x side pixels, each as one pixel with many channels."""
     batch, height, width, channels = x.shape
     split = x.reshape(batch, height // side, side, width // side, side, channels)
     return split.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height // side, width // side, -1)
@@ -47,8 +46,8 @@ def _kernels_of_blocks(weight: Kernels, side: int) -> Kernels:
     return split.transpose(0, 2, 1, 3, 4, 5).reshape(kernel // side, kernel // side, -1, outputs)
 
 
-def one_after_the_other(function: Callable) -> Callable:
-    """The function; under `vmap` it is called for each member of the batch, all within one program."""
+def loop_over_batch(function: Callable) -> Callable:
+    """The function; under `vmap`, a loop over the batch, unrolled within one program."""
     looped = jax.custom_batching.custom_vmap(function)
 
     @looped.def_vmap
@@ -64,9 +63,9 @@ def one_after_the_other(function: Callable) -> Callable:
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolve(x: Images, weight: Kernels, stride: int) -> Images:
-    if x.shape[0] <= FEW:
+    if x.shape[0] <= FEW_IMAGES:
         return _product(stride, x, weight)
-    return one_after_the_other(partial(_here, partial(_plain, stride), partial(_product, stride)))(x, weight)
+    return loop_over_batch(partial(_by_platform, partial(_plain, stride), partial(_product, stride)))(x, weight)
 
 
 def _forward(x: Images, weight: Kernels, stride: int) -> tuple[Images, tuple[Images, Kernels]]:
@@ -77,21 +76,21 @@ def _backward(stride: int, kept: tuple[Images, Kernels], gradient: Images) -> tu
     def pull_back(function: Callable, x: Images, weight: Kernels, gradient: Images) -> tuple[Images, Kernels]:
         return jax.vjp(partial(function, stride), x, weight)[1](gradient)
 
-    if kept[0].shape[0] <= FEW:
+    if kept[0].shape[0] <= FEW_IMAGES:
         return pull_back(_product, *kept, gradient)
-    backward = partial(_here, partial(pull_back, _plain), partial(pull_back, _product))
-    return one_after_the_other(backward)(*kept, gradient)
+    backward = partial(_by_platform, partial(pull_back, _plain), partial(pull_back, _product))
+    return loop_over_batch(backward)(*kept, gradient)
 
 
 _convolve.defvjp(_forward, _backward)
 
 
-def _here(elsewhere: Callable, on_cpu: Callable, *arguments: Array) -> Any:
+def _by_platform(elsewhere: Callable, on_cpu: Callable, *arguments: Array) -> Any:
     return jax.lax.platform_dependent(*arguments, cpu=on_cpu, default=elsewhere)
 
 
 def _product(stride: int, x: Images, weight: Kernels) -> Images:
-    """Each patch as a row. Of convolutions XLA has slow programs for a CPU, above all of their gradients."""
+    """Each patch as a row: XLA's convolutions are slow on a CPU, above all their gradients."""
     kernel, _, inputs, outputs = weight.shape
     height, width = ((side - kernel) // stride + 1 for side in x.shape[1:3])
     patches = [

@@ -1,4 +1,4 @@
-"""Draws in proportion to a weight, in O(log n): a 16-way tree of sums and minima in two flat arrays.
+"""Sampling in proportion to a weight, in O(log n): a 16-way tree of sums and minima in two flat arrays.
 
 The layout is a heap. The `top` nodes come first; the children of node g are row g + top / 16 of the array seen as rows
 of 16, so the parent of node c is (c - top) // 16. Below the top lie `depth` levels, the last of them the leaves.
@@ -44,7 +44,7 @@ class PriorityTree(eqx.Module):
 
 
 def create(capacity: int) -> PriorityTree:
-    """A tree of `capacity` leaves, none of which can be drawn yet."""
+    """A tree of `capacity` leaves, all of weight 0."""
     depth = 0
     while capacity > MAX_TOP * WIDTH**depth:
         depth += 1
@@ -57,10 +57,10 @@ def create(capacity: int) -> PriorityTree:
 def sample(
     tree: PriorityTree, uniform: Float[Array, "levels batch"]
 ) -> tuple[Int[Array, " batch"], Float[Array, " batch"]]:
-    """A leaf for each column of numbers in [0, 1), with probability in proportion to its weight, and that weight.
+    """Sample one leaf per column of uniform numbers in [0, 1), in proportion to its weight; also returns that weight.
 
-    Each level has a random number of its own: one alone, with its 24 bits, could not tell a million leaves apart, nor
-    find one of small weight among them.
+    Each level uses a random number of its own: the 24 bits of a single one can't distinguish a million leaves, nor
+    reach one of small weight among them.
     """
     node = jax.lax.platform_dependent(
         tree.sums[: tree.top], uniform[0], cuda=_find_by_comparing, default=_find_by_walking
@@ -78,8 +78,8 @@ def sample(
 def update(
     tree: PriorityTree, leaf: Int[Array, " batch"], weight: Float[Array, " batch"], where: Bool[Array, " batch"]
 ) -> PriorityTree:
-    """Set the weight of each leaf for which `where` holds; with 0 it can't be drawn any more. Equal leaves must come
-    with equal weights.
+    """Set the weight of each leaf for which `where` holds; a leaf of weight 0 can't be sampled. Duplicate leaves must
+    have equal weights.
     """
     node = leaf + tree.first_leaf
     target = jnp.where(where, node, tree.sums.shape[0])  # out of range: dropped
@@ -98,24 +98,24 @@ def update(
 
 
 def _over_levels(depth: int, body: Callable, start: eqx.Module) -> Any:
-    """A loop, whose carry must be stored; on a GPU, which the host can't start loops on together with other things,
-    written out, with barriers.
+    """A loop on a CPU, so that each level's result is stored; unrolled with barriers on a GPU, where a loop can't be part
+    of a CUDA graph.
     """
 
     def loop(start: eqx.Module) -> eqx.Module:
         return jax.lax.fori_loop(0, depth, body, start)
 
-    return jax.lax.platform_dependent(start, cuda=partial(_written_out, depth, body), default=loop)
+    return jax.lax.platform_dependent(start, cuda=partial(_unrolled, depth, body), default=loop)
 
 
-def _written_out(depth: int, body: Callable, state: eqx.Module) -> Any:
+def _unrolled(depth: int, body: Callable, state: eqx.Module) -> Any:
     for level in range(depth):
         state = jax.lax.optimization_barrier(body(level, state))
     return state
 
 
 def _find_by_walking(sums: Float[Array, " top"], uniform: Float[Array, " batch"]) -> Int[Array, " batch"]:
-    """The top node at which each number points.
+    """The top node that each number selects.
 
     The parallel cumulative sum rounds differently from place to place. Held up by its running maximum over nodes of
     weight above 0, it rises at such nodes alone, so that no other can be found in it.
@@ -126,7 +126,7 @@ def _find_by_walking(sums: Float[Array, " top"], uniform: Float[Array, " batch"]
 
 
 def _find_by_comparing(sums: Float[Array, " top"], uniform: Float[Array, " batch"]) -> Int[Array, " batch"]:
-    """The same as three tables, each with its reduction: a GPU fills them sooner than it takes the steps of a walk."""
+    """The same as reductions of dense tables, which a GPU computes faster than a sequential search."""
     place = jnp.arange(len(sums))
     before = place[None, :] <= place[:, None]
     total = jnp.sum(jnp.where(before, sums[None, :], 0.0), axis=1)
@@ -136,7 +136,7 @@ def _find_by_comparing(sums: Float[Array, " top"], uniform: Float[Array, " batch
 
 
 class _Walk(eqx.Module):
-    """Where the draws are on their way down, and the weight of their node."""
+    """Nodes that the samples have reached on their way down, and their weights."""
 
     node: Int[Array, " batch"]
     weight: Float[Array, " batch"]
@@ -164,7 +164,7 @@ def _left_to_right_sum(children: Float[Array, "batch 16"]) -> Float[Array, " bat
 def _step_down(
     children: Float[Array, "batch 16"], first_child: Int[Array, " batch"], mass: Float[Array, " batch"]
 ) -> _Walk:
-    """The child in whose stretch of the left-to-right sum the mass lies."""
+    """The child in whose interval of the left-to-right sum the mass lies."""
     reached = jnp.zeros_like(mass)
     child, weight = first_child, children[:, 0]
     for k in range(WIDTH - 1):

@@ -27,7 +27,7 @@ from self_imitation.training.backends import Backend
 from self_imitation.types import Observation
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Is told how many episodes have ended, and how many there are."""
+"""Called with the number of episodes that have ended, and of all episodes."""
 
 COPIES = 16
 """Environments per seed, each of which plays a fixed share of the episodes."""

@@ -115,7 +115,7 @@ def environment_seeds(seeds: Sequence[int], num_envs: int, step: int) -> np.ndar
 
 
 def drop_unfinished(state: AgentState) -> AgentState:
-    """Forget the episodes that will not go on, in the replay buffer and in the running sums."""
+    """Forget unfinished episodes, in the replay buffer and in the running sums."""
     buffer = None if state.buffer is None else drop_pending(state.buffer)
     normaliser = None if state.normaliser is None else drop_running(state.normaliser)
     return dataclasses.replace(state, buffer=buffer, normaliser=normaliser)

@@ -30,7 +30,7 @@ MIN_ETA = 10.0
 
 @runtime_checkable
 class Listener(Protocol):
-    """Is told how a run is going."""
+    """Receives the progress of a run."""
 
     def started(
         self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]

@@ -114,7 +114,7 @@ def continue_run(
 
 
 def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
-    """Open a run. `warn` is told of damaged checkpoints that are skipped."""
+    """Open a run. `warn` is called with a message for each damaged checkpoint that is skipped."""
     run = run_directory.open_run(path)
     run.config()
     return Run(run, warn)
@@ -209,7 +209,7 @@ class Run:
     ) -> Evaluation:
         """Play `episodes` fresh episodes with every seed's policy; `key` seeds their random numbers.
 
-        `progress` is told now and then how many episodes of how many have ended.
+        `progress` is called now and then with the number of episodes that have ended, and of all episodes.
         """
         if not isinstance(episodes, int) or episodes < 1:
             raise bad_value("episodes", episodes, "allowed: an integer >= 1")

@@ -86,8 +86,8 @@ class Trainer:
     def run(self, iterations: int, stop: Callable[[], bool], advanced: Callable[[int], None]) -> int:
         """Train for up to `iterations` iterations; returns how many were made, by every group the same number.
 
-        Groups do not wait for each other. `stop` is asked, and `advanced` told how many iterations all groups have
-        made, a few times per second.
+        Groups do not wait for each other. A few times per second, `stop` is called, and `advanced` with the number of
+        iterations that all groups have made.
         """
         work = _SharedWork(iterations, len(self.groups))
         futures = [self._threads.submit(self._run_group, i, work) for i in range(len(self.groups))]
