@@ -98,8 +98,8 @@ def update(
 
 
 def _over_levels(depth: int, body: Callable, start: eqx.Module) -> Any:
-    """A loop on a CPU, so that each level's result is stored; unrolled with barriers on a GPU, where a loop can't be part
-    of a CUDA graph.
+    """A loop on a CPU, so that each level's result is stored; unrolled with barriers on a GPU, where a loop can't be
+    part of a CUDA graph.
     """
 
     def loop(start: eqx.Module) -> eqx.Module:
