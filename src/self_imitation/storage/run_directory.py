@@ -65,7 +65,9 @@ def open_run(path: str | Path) -> RunDirectory:
         raise bad_value("run", path, "allowed: the path of a run directory")
     run = RunDirectory(Path(path))
     if not run.path.is_dir():
-        raise UsageError(f"no such run: {str(path)!r}")
+        raise UsageError(
+            f"{str(path)!r} is a file, not a run directory" if run.path.exists() else f"no such run: {str(path)!r}"
+        )
     if not run.config_file.is_file():
         raise UsageError(f"{str(path)!r} is not a run directory (no config.json)")
     return run
