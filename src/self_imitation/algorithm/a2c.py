@@ -69,7 +69,7 @@ class A2C(Learner):
         exploration: Exploration,
         key: PRNGKeyArray,
     ) -> tuple[None, TrainState, Metrics]:
-        reward = rollout.reward if exploration.reward is None else rollout.reward + exploration.reward
+        reward = exploration.total_reward(rollout)
         target = self._targets(actor_critic, train_state.params, rollout, reward)
         valid, bonus = flatten_time((rollout.valid, exploration.advantage))
 

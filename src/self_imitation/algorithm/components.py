@@ -27,6 +27,10 @@ class Exploration(eqx.Module):
     advantage: Float[Array, "T N"] | None = None
     """Added to the advantages of the policy loss, for a bonus with a value function of its own."""
 
+    def total_reward(self, rollout: Rollout) -> Float[Array, "T N"]:
+        """The rollout's rewards with the bonus."""
+        return rollout.reward if self.reward is None else rollout.reward + self.reward
+
     def __add__(self, other: "Exploration") -> "Exploration":
         return Exploration(_sum(self.reward, other.reward), _sum(self.advantage, other.advantage))
 

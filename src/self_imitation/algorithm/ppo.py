@@ -174,7 +174,7 @@ class PPO(Learner):
     ) -> Samples:
         # Deviation: pi_old uses the running statistics after this rollout updated them, where the authors keep the
         # log-probabilities from acting. So the ratios begin at 1, and one update sees one scale.
-        reward = rollout.reward if exploration.reward is None else rollout.reward + exploration.reward
+        reward = exploration.total_reward(rollout)
         observation, action = flatten_time(rollout.observation), flatten_time(rollout.action)
         distribution, flat_value = actor_critic(params, observation)
         _, last_value = actor_critic(params, rollout.last_observation)

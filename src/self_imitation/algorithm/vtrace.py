@@ -117,7 +117,7 @@ class VTrace(Learner):
         key: PRNGKeyArray,
     ) -> tuple[None, TrainState, Metrics]:
         config: VTraceConfig = self.config
-        reward = rollout.reward if exploration.reward is None else rollout.reward + exploration.reward
+        reward = exploration.total_reward(rollout)
         observation, action = flatten_time(rollout.observation), flatten_time(rollout.action)
         _, last_value = actor_critic(train_state.params, rollout.last_observation)
 
