@@ -477,7 +477,9 @@ def test_pending_episodes_can_be_dropped():
     stored = follow(PLAIN, one_env([5, 100]))
     assert stored.pending.length[0] > 0
     dropped = replay.drop_pending(stored)
-    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(dropped.pending))
+    for leaf, before in zip(jax.tree.leaves(dropped.pending), jax.tree.leaves(stored.pending), strict=True):
+        assert not np.asarray(leaf).any()
+        assert (leaf.shape, leaf.dtype) == (before.shape, before.dtype)
     assert_same_bits(without_pending(dropped), without_pending(stored))
 
 

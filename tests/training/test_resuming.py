@@ -24,7 +24,7 @@ MUJOCO = {
     "delay": 20,
 }
 ENVPOOL = {**MUJOCO, "engine": "envpool", "agent": "a2c", "workers": 1}
-CARTPOLE = {"env": "gym:CartPole-v1", "agent": "a2c", "engine": "gymnasium", "steps": 400, "log_every": 200}
+CARTPOLE = {"env": "gym:CartPole-v1", "agent": "a2c+sil", "engine": "gymnasium", "steps": 400, "log_every": 200}
 COMPONENTS = {"agent": "vtrace+rnd", "steps": 400, "log_every": 200}
 KINDS = {"grid": GRID, "mujoco": MUJOCO, "envpool": ENVPOOL, "cartpole": CARTPOLE, "components": COMPONENTS}
 
@@ -123,6 +123,8 @@ def test_unfinished_episodes_that_can_not_be_saved_are_dropped_with_a_message(ki
         "the state of the environments can't be saved: unfinished episodes are dropped, new ones begin"
     ]
     assert rows(run.path)[-1]["step"] == str(run.config.total_steps)
+    _, finished_again = continue_run(run.path, run.config.total_steps + 1, Recorder())
+    assert finished_again, "what a resumed run saves can be resumed, too"
 
 
 def test_a_resumed_run_starts_other_episodes():

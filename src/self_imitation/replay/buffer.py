@@ -13,6 +13,7 @@ capacity by the frames that a stack looks back; the steps there can't be sampled
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
 from self_imitation.arrays import scan_unrolled
@@ -164,7 +165,7 @@ def update_priorities(
 
 def drop_pending(buffer: ReplayBuffer) -> ReplayBuffer:
     """Forget all unfinished episodes. Also accepts NumPy arrays with leading axes."""
-    nothing = jax.tree.map(lambda leaf: leaf * 0, buffer.pending)
+    nothing = jax.tree.map(np.zeros_like, buffer.pending)
     return eqx.tree_at(lambda b: b.pending, buffer, nothing)
 
 
