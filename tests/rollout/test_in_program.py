@@ -215,18 +215,21 @@ def overlapped():
     environment = PureJax(KeyDoorTreasure(True), N)
     collector, collection = collector_in(environment), begin(environment, KEYS, N)
     plain = jax.jit(collector.collect, static_argnums=3)(NO_POLICY, collection, KEYS, 3)
-    work = [lambda total, i=i: total * 10 + i for i in range(1, 4)]
-    beside = jax.jit(lambda c, k: collector.collect_while(NO_POLICY, c, k, work, jnp.int32(0)))(collection, KEYS)
-    return plain, beside
+    first, later = (lambda total, i=i: (total * 10 + i, {"total": jnp.full(K, total, float)}) for i in (1, 2))
+    run = jax.jit(lambda c, k: collector.collect_while(NO_POLICY, c, k, 3, first, later, jnp.int32(0)))
+    return plain, run(collection, KEYS)
 
 
 def test_working_meanwhile_does_not_change_the_rollout(overlapped):
-    (collection, rollout), (other_collection, other, _) = overlapped
+    (collection, rollout), (other_collection, other, *_) = overlapped
     jax.tree.map(np.testing.assert_array_equal, (collection, rollout), (other_collection, other))
 
 
-def test_work_is_done_in_order_one_function_per_step(overlapped):
-    assert overlapped[1][2] == 123
+def test_work_is_done_in_order_once_per_step(overlapped):
+    *_, state, (first, later) = overlapped[1]
+    assert state == 122
+    assert first["total"].tolist() == [0] * K
+    assert later["total"].tolist() == [(1 + 12) / 2] * K, "the mean over later steps"
 
 
 def test_work_overlaps_with_an_engine_too():
@@ -235,12 +238,12 @@ def test_work_overlaps_with_an_engine_too():
     for overlap in (False, True):
         pool = envpool_engine.make("CartPole-v1", SEEDS, 1, "CartPole")
         collector, collection = collector_in(pool), begin(pool, KEYS, N)
-        work = [lambda total: total + 1] * 4
+        work = lambda total: (total + 1, {})  # noqa: E731
 
         @jax.jit
         def run(collection, keys, own=collector, work=work, overlap=overlap):
             if overlap:
-                return own.collect_while(NO_POLICY, collection, keys, work, jnp.int32(0))[:2]
+                return own.collect_while(NO_POLICY, collection, keys, 4, work, work, jnp.int32(0))[:2]
             return own.collect(NO_POLICY, collection, keys, 4)
 
         rollouts = []

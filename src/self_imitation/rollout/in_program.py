@@ -3,9 +3,9 @@
 The environments of all seeds of a group are one batch [K, N]; acting is `vmap`ped over the seeds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,9 +17,11 @@ from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import Policy
 from self_imitation.environments.batched import BatchedEnvironment
 from self_imitation.rollout.episodes import EpisodeTracker, track
-from self_imitation.types import Observation, Rollout
+from self_imitation.types import Observation, Rollout, SeedMetrics
 
 S = TypeVar("S")
+Work: TypeAlias = Callable[[S], tuple[S, SeedMetrics]]
+"""What is computed while environments step: from a state to the next one and metrics."""
 
 
 class Collection(eqx.Module):
@@ -69,23 +71,34 @@ class Collector:
         policies: Policy,
         collection: Collection,
         key: Key[Array, " K"],
-        work: Sequence[Callable[[S], S]],
+        steps: int,
+        first: Work,
+        later: Work,
         state: S,
-    ) -> tuple[Collection, Rollout, S]:
-        """The same, one step for each function in `work`, which is computed while the engine's threads make the step.
+    ) -> tuple[Collection, Rollout, S, tuple[SeedMetrics, SeedMetrics]]:
+        """The same, with `first` and then `later`, once per step, computed while the engine's threads make the steps.
 
-        On a GPU the order of operations in the program decides what overlaps: send, then the kernels of `work`, then
-        recv, which makes the host wait. The barriers keep that order.
+        Also returns the metrics of `first`, and those of `later`, averaged. On a GPU the order of operations in the
+        program decides what overlaps: send, then the kernels of the work, then recv, which makes the host wait. The
+        barriers keep that order.
         """
-        rows = []
-        for function, keys in zip(work, self._step_keys(key, len(work)), strict=True):
+
+        def step(work: Work, carry: tuple[Collection, S], keys: Key[Array, "2 K"]) -> tuple:
+            collection, state = carry
             request, columns = self._send(policies, collection, keys[0])
             request, state = jax.lax.optimization_barrier((request, state))
-            request, state = jax.lax.optimization_barrier((request, function(state)))
+            state, metrics = work(state)
+            request, state = jax.lax.optimization_barrier((request, state))
             collection, row = self._recv(collection.episodes, request, columns, keys[1])
-            rows.append(row)
-        columns = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
-        return collection, _seeds_first(columns, collection), state
+            return (collection, state), (row, metrics)
+
+        keys = self._step_keys(key, steps)
+        carry, (row, first_metrics) = step(first, (collection, state), keys[0])
+        rows: tuple[dict[str, Any], SeedMetrics]
+        (collection, state), rows = jax.lax.scan(partial(step, later), carry, keys[1:])
+        columns = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), row, rows[0])
+        mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), rows[1])
+        return collection, _seeds_first(columns, collection), state, (first_metrics, mean)
 
     def _step_keys(self, key: Key[Array, " K"], steps: int) -> Key[Array, "T 2 K"]:
         """Keys to act and to reset with, of each step."""

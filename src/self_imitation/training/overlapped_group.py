@@ -6,7 +6,6 @@ program: on a GPU the order of its operations decides what overlaps.
 Nothing of such environments can be saved, so where they stand is kept by the group, not in its state.
 """
 
-import itertools
 from functools import partial
 from typing import Any
 
@@ -43,13 +42,6 @@ class Carry(eqx.Module):
     """The latest one, which is learnt from next."""
 
 
-class Work(eqx.Module):
-    """What is computed while environments step."""
-
-    agents: AgentState
-    metrics: SeedMetrics
-
-
 class OverlappedGroup(InProgramGroup):
     """Learning sits between `send` and `recv` of the environments."""
 
@@ -75,33 +67,43 @@ class OverlappedGroup(InProgramGroup):
     def _iterate(self, carry: Carry) -> Carry:
         """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""
         agents, key = split_keys(carry.agents)
-        imitations = [partial(self._imitate, count) for count in self._updates_per_step()]
-        work = [partial(self._learn_from, carry.rollout), *imitations]
-        collection, rollout, done = self.collector.collect_while(
-            agents.policy, carry.collection, key, work[: self.config.num_steps], Work(agents, {})
+        collection, rollout, agents, (learned, imitated) = self.collector.collect_while(
+            agents.policy,
+            carry.collection,
+            key,
+            self.config.num_steps,
+            partial(self._learn_from, carry.rollout),
+            partial(self._imitate, self._updates_per_step),
+            agents,
         )
-        return Carry(done.agents, accumulate(carry.metrics, rollout, done.metrics), collection, rollout)
+        measured = {**learned, **self._mean_over_updates(learned, imitated)}
+        return Carry(agents, accumulate(carry.metrics, rollout, measured), collection, rollout)
 
-    def _learn_from(self, rollout: Rollout, work: Work) -> Work:
-        updated, measured = over_seeds(algorithm.update_on_policy, self.agent)(work.agents, rollout)
-        if self.config.num_steps == 1:  # there is no later step to imitate in
-            return self._imitate(self._updates, Work(updated, measured))
-        return Work(updated, measured)
+    def _learn_from(self, rollout: Rollout, agents: AgentState) -> tuple[AgentState, SeedMetrics]:
+        """In the first step: learn from the rollout, then make the updates that the later steps leave over."""
+        agents, learned = over_seeds(algorithm.update_on_policy, self.agent)(agents, rollout)
+        agents, imitated = self._imitate(self._updates_in_first_step, agents)
+        return agents, {**learned, **imitated}
 
-    def _imitate(self, updates: int, work: Work) -> Work:
+    def _imitate(self, updates: int, agents: AgentState) -> tuple[AgentState, SeedMetrics]:
         if not updates:
-            return work
-        updated, measured = jax.vmap(partial(algorithm.imitate, self.agent, updates=updates))(work.agents)
-        share = updates / self._updates  # of the mean over all updates of the iteration
-        mean = {name: work.metrics.get(name, 0.0) + share * value for name, value in measured.items()}
-        return Work(updated, {**work.metrics, **mean})
+            return agents, {}
+        return jax.vmap(partial(algorithm.imitate, self.agent, updates=updates))(agents)
+
+    def _mean_over_updates(self, first: SeedMetrics, later: SeedMetrics) -> SeedMetrics:
+        share = self._updates_in_first_step / max(1, self._updates)
+        return {name: share * first[name] + (1 - share) * mean if share else mean for name, mean in later.items()}
 
     @property
     def _updates(self) -> int:
+        """Self-imitation's M."""
         return 0 if self.agent.self_imitation is None else self.agent.self_imitation.updates
 
-    def _updates_per_step(self) -> list[int]:
-        """Self-imitation's M updates, spread over the steps after the first."""
-        steps = max(1, self.config.num_steps - 1)
-        due = [self._updates * step // steps for step in range(steps + 1)]
-        return [after - before for before, after in itertools.pairwise(due)]
+    @property
+    def _updates_per_step(self) -> int:
+        """In each step after the first."""
+        return self._updates // (self.config.num_steps - 1) if self.config.num_steps > 1 else 0
+
+    @property
+    def _updates_in_first_step(self) -> int:
+        return self._updates - self._updates_per_step * (self.config.num_steps - 1)
