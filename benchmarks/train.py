@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from benchmarks.measuring import best_seconds, prepare
-from self_imitation.training import agents
+from self_imitation.training import agents, devices
 from self_imitation.training.in_program_group import InProgramGroup
 
 CASES: dict[str, dict[str, object]] = {
@@ -26,7 +26,9 @@ def measure() -> dict[str, float]:
         config, backend = prepare("key-door-treasure", {"seeds": 1, "sil.keep": "all", **changes})
         iterations = ITERATIONS[config.agent]
         agent = agents.build(config, backend.spec)
-        group = InProgramGroup(config, agent, config.seed_numbers, jax.devices()[0], backend, num_threads=1)
+        group = InProgramGroup(
+            config, agent, config.seed_numbers, jax.devices()[0], backend, cores=devices.core_numbers()
+        )
         held = [group.init()]
         group.compile(held[0])
         seconds = best_seconds(partial(_advance, group, held, iterations))

@@ -1,6 +1,7 @@
 """Groups of seeds, each in a thread of its own."""
 
 import dataclasses
+import os
 import threading
 import time
 
@@ -13,7 +14,7 @@ from self_imitation.storage import checkpoint
 from self_imitation.storage.trees import to_arrays
 from self_imitation.training import backends, devices
 from self_imitation.training.run import start
-from self_imitation.training.trainer import Trainer, _SharedWork, _split
+from self_imitation.training.trainer import Trainer, _share, _SharedWork, _split
 
 
 def trainer_of(tmp_path, env="key-door-treasure", **settings):
@@ -91,6 +92,26 @@ def test_large_networks_use_all_cores_in_one_group(tmp_path):
     trainer = trainer_of(tmp_path, agent="a2c", seeds=2, workers=2, **{"network.hidden": (512,)})
     assert len(trainer.groups) == 1
     trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("groups", "cores"), [(1, [[3, 4, 8]]), (2, [[3, 4], [8]]), (3, [[3], [4], [8]]), (7, [[3], [4], [8]])]
+)
+def test_groups_share_the_cores(groups, cores):
+    assert _share([3, 4, 8], groups) == cores
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads can't be pinned here")
+def test_a_pinned_thread_and_those_that_it_starts_stay_on_their_core():
+    before, core = os.sched_getaffinity(0), devices.core_numbers()[-1]
+    seen = []
+    with devices.pinned([core]):
+        thread = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        seen.append(os.sched_getaffinity(0))
+    assert seen == [{core}, {core}]
+    assert os.sched_getaffinity(0) == before
 
 
 class FakeGroup:

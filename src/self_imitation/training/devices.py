@@ -1,9 +1,11 @@
 """JAX's set-up for a run: devices, threads, memory, determinism and the compilation cache."""
 
+import contextlib
 import os
 import platform
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -94,8 +96,30 @@ def available(config: TrainConfig, spec: Spec) -> list[jax.Device]:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of cores that this process may use."""
+    return len(core_numbers())
+
+
+def core_numbers() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+@contextlib.contextmanager
+def pinned(numbers: Sequence[int]) -> Iterator[None]:
+    """Keep this thread, and those that it starts, on these cores.
+
+    A program and the engine that steps its environments take turns; on one core, neither waits for the other to wake up
+    elsewhere.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, numbers)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def machine(device: jax.Device) -> str:

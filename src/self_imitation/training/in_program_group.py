@@ -19,6 +19,7 @@ from self_imitation.environments.batched import BatchedEnvironment
 from self_imitation.rollout import in_program
 from self_imitation.rollout.in_program import Collection, Collector
 from self_imitation.storage.trees import from_arrays
+from self_imitation.training import devices
 from self_imitation.training.backends import Backend
 from self_imitation.training.group import (
     GroupState,
@@ -57,12 +58,12 @@ class InProgramGroup(SeedGroup):
         seeds: Sequence[int],
         device: jax.Device,
         backend: Backend,
-        num_threads: int,
+        cores: Sequence[int],
         shared: CompileOnce | None = None,
     ):
-        """`num_threads`: of the environments' engine. `shared`: programs of all groups."""
+        """`cores`: where the group runs, one thread of its engine on each. `shared`: see `CompileOnce`."""
         super().__init__(config, agent, seeds, device)
-        self.backend, self.num_threads = backend, num_threads
+        self.backend, self.cores = backend, cores
         self.environment: BatchedEnvironment | None = None
         self._shared = shared or CompileOnce()
         self._run: Callable[[GroupState, int], GroupState]
@@ -86,7 +87,8 @@ class InProgramGroup(SeedGroup):
         if self.environment is not None:
             self.environment.close()
         numbers = environment_seeds(self.seeds, self.config.num_envs, step)
-        self.environment = self.backend.make(numbers, self.num_threads)
+        with devices.pinned(self.cores):
+            self.environment = self.backend.make(numbers, len(self.cores))
 
     def init(self) -> GroupState:
         return jax.device_put(super().init(), self.device)
@@ -122,7 +124,8 @@ class InProgramGroup(SeedGroup):
 
     def run(self, state: GroupState, iterations: int) -> GroupState:
         """Train for some iterations. Donates `state`."""
-        return jax.block_until_ready(self._run(state, iterations))
+        with devices.pinned(self.cores):
+            return jax.block_until_ready(self._run(state, iterations))
 
     def _compile_iterations(self, state: GroupState) -> Any:
         """The number of iterations is an argument, so that one program serves every call: how a run is divided into

@@ -49,11 +49,13 @@ class Trainer:
         config, numbers = self.config, self.config.seed_numbers
         if not self.backend.in_program:
             return [PythonGroup(config, self.agent, numbers, places[0], self.backend)]
-        count = self._group_count(places)
-        threads, shared = max(1, devices.cores() // (count if places[0].platform == "cpu" else 1)), CompileOnce()
+        count, shared = self._group_count(places), CompileOnce()
+        cores = _share(devices.core_numbers(), count if places[0].platform == "cpu" else 1)
         kind = OverlappedGroup if overlapped_group.applies(config, self.agent) else InProgramGroup
         return [
-            kind(config, self.agent, numbers[part], places[i % len(places)], self.backend, threads, shared)
+            kind(
+                config, self.agent, numbers[part], places[i % len(places)], self.backend, cores[i % len(cores)], shared
+            )
             for i, part in enumerate(_split(config.seeds, count))
         ]
 
@@ -200,6 +202,11 @@ def _split(total: int, parts: int) -> list[slice]:
     """0 ... total-1 in parts of nearly the same size."""
     bounds = [round(total * i / parts) for i in range(parts + 1)]
     return [slice(a, b) for a, b in itertools.pairwise(bounds)]
+
+
+def _share(cores: list[int], groups: int) -> list[list[int]]:
+    """The cores of each group; with more groups than cores, several groups have the same one."""
+    return [cores[part] for part in _split(len(cores), min(groups, len(cores)))]
 
 
 def _join(parts: list[Any]) -> Any:
