@@ -124,7 +124,7 @@ class NormaliseConfig:
     rewards: bool = setting(False, BOOLEAN)
     """Divide rewards by the standard deviation of their discounted sum (authors' code, for PPO)."""
     clip: float = setting(10.0, real(0, above=True))
-    """Clip both to ± this value (authors' code)."""
+    """Clip observations to ± this value, and scale rewards so that none exceeds it (authors' code: clip both)."""
 
 
 @dataclass(frozen=True)

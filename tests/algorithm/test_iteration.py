@@ -282,7 +282,7 @@ def test_acting_uses_normalised_observations():
     built = build(ChosenReward(), normalise=NormaliseConfig(observations=True), actor_critic=by_sign)
     one = jnp.ones(1)
     for mean, expected in ((-one, 1), (one, 0)):
-        statistics = NormaliserState(Moments(mean, one, jnp.float32(1.0)), None, jnp.zeros(8))
+        statistics = NormaliserState(Moments(mean, one, jnp.float32(1.0)), None, jnp.zeros(8), jnp.float32(0.0))
         action, extras = iteration.act(built, Policy(None, statistics), jnp.zeros((8, 1)), jax.random.key(0))
         assert (action == expected).all()
         assert extras == {}

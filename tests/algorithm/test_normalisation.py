@@ -15,6 +15,7 @@ from tabular import make_rollout, with_reset_step
 
 from self_imitation.algorithm import self_imitation
 from self_imitation.algorithm.normalisation import Moments, Normaliser, NormaliserState, drop_running
+from self_imitation.algorithm.returns import n_step_returns
 from self_imitation.networks.distributions import Categorical
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import Batch
@@ -105,13 +106,14 @@ BOTH = Normaliser(observations=True, rewards=True, clip=10.0, gamma=0.5, spec=SP
 update = jax.jit(lambda normaliser, state, rollout: normaliser.update(state, rollout), static_argnums=0)
 
 
-def statistics(mean=(1.0, -2.0), variance=(4.0, 0.25), spread=9.0):
+def statistics(mean=(1.0, -2.0), variance=(4.0, 0.25), spread=9.0, largest=0.0):
     """Statistics by hand; the sums of rewards have a mean too, which must not matter."""
     count = jnp.float32(10.0)
     return NormaliserState(
         Moments(jnp.array(mean), jnp.array(variance), count),
         Moments(jnp.float32(100.0), jnp.float32(spread), count),
         jnp.zeros(3),
+        jnp.float32(largest),
     )
 
 
@@ -150,15 +152,33 @@ def test_constant_observation_is_zero_and_not_infinite():
     )  # when it changes, it counts
 
 
-def test_rewards_by_hand():
-    """Divided by 3 and clipped at 10, and never shifted: a reward of 0 stays 0."""
-    seen = BOTH.reward(statistics(), jnp.array([[6.0, 0.0, -3.0], [1e6, -1e6, 29.7]]))
-    assert_allclose(seen, [[2.0, 0.0, -1.0], [10.0, -10.0, 9.9]], rtol=1e-5)
+def test_rewards_and_returns_by_hand():
+    """Divided by 3 and never shifted: a reward of 0 stays 0, and a return may be large."""
+    seen = BOTH.scale_rewards(statistics(), jnp.array([[6.0, 0.0, -3.0], [1e6, -1e6, 29.7]]))
+    assert_allclose(seen, [[2.0, 0.0, -1.0], [1e6 / 3, -1e6 / 3, 9.9]], rtol=1e-5)
 
 
-def test_returns_are_scaled_and_not_clipped():
-    """A return of 1e6 is the sum of many rewards, none of which need be large."""
-    assert_allclose(BOTH.returns(statistics(), jnp.array([6.0, 0.0, -1e6])), [2.0, 0.0, -1e6 / 3], rtol=1e-5)
+def test_no_reward_exceeds_the_clip_and_returns_keep_the_same_units():
+    """With a deviation of 3 and a reward of 60 so far, rewards are divided by 6: 60 becomes 10."""
+    seen = BOTH.scale_rewards(statistics(largest=60.0), jnp.array([60.0, -60.0, 6.0, 600.0]))
+    assert_allclose(seen, [10.0, -10.0, 1.0, 100.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("success", [1.0, 0.05])
+def test_a_perfect_value_leaves_nothing_to_imitate_where_only_the_last_of_1000_steps_pays(success):
+    steps, envs, gamma = 1000, 20, 0.99
+    normaliser = dataclasses.replace(BOTH, observations=False, gamma=gamma, num_envs=envs)
+    reward, ended = np.zeros((steps, envs), np.float32), np.zeros((steps, envs), bool)
+    ended[-1], reward[-1, : round(success * envs)] = True, 1.0
+    zeros = np.zeros((steps, envs, 2), np.float32)
+    rollout = make_rollout(zeros, reward, zeros[0], zeros, terminated=ended)
+    state = normaliser.update(normaliser.init(), rollout)
+    returns = gamma ** np.arange(steps - 1.0, -1.0, -1.0)  # raw, as the replay buffer stores them
+    stored = normaliser.batch(state, batch_of(zeros[:, 0], returns.astype(np.float32))).returns
+    seen = normaliser.rollout(state, rollout).reward
+    perfect = n_step_returns(seen, rollout.ended, jnp.zeros_like(seen), jnp.zeros(envs), gamma)[:, 0]
+    assert_allclose(stored, perfect, rtol=1e-4)
+    assert float(seen.max()) <= 10.0
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.0])
@@ -178,7 +198,7 @@ def test_reward_scale_is_the_deviation_of_discounted_sums_over_all_rollouts(gamm
         assert_allclose(state.sums.mean, np.mean(totals), rtol=1e-5)
         assert_allclose(state.sums.variance, np.var(totals), rtol=1e-5)
         assert_allclose(state.running, running, rtol=1e-5, atol=1e-6)
-        assert_allclose(normaliser.reward(state, rollout.reward), reward / np.std(totals), rtol=1e-5)
+        assert_allclose(normaliser.scale_rewards(state, rollout.reward), reward / np.std(totals), rtol=1e-5)
     assert float(state.sums.count) == 4 * 6 * 3
 
 
@@ -223,7 +243,7 @@ def test_the_learner_sees_normalised_observations_and_rewards_and_the_rest_uncha
     for name in ("observation", "next_observation", "last_observation"):
         expected = (np.asarray(getattr(rollout, name)) - [1.0, -2.0]) / [2.0, 0.5]
         assert_allclose(getattr(seen, name), np.clip(expected, -10, 10), rtol=1e-4, atol=1e-5)
-    assert_allclose(seen.reward, np.clip(rollout.reward / 3, -10, 10), rtol=1e-5)
+    assert_allclose(seen.reward, rollout.reward / 3, rtol=1e-5)
     for name in ("action", "terminated", "truncated", "episode_return", "episode_length"):
         assert_array_equal(getattr(seen, name), getattr(rollout, name))
     assert BOTH.rollout(state, dataclasses.replace(rollout, next_observation=None)).next_observation is None

@@ -1,7 +1,8 @@
 """Running normalisation: rollouts and replay buffer stay raw, network inputs have mean 0 and variance 1.
 
 Statistics take in each rollout before anything is learnt from it. Observations are shifted and scaled; rewards are only
-scaled, by the standard deviation of their discounted sum, since a shift would change the task.
+scaled, since a shift would change the task. Rewards, which V learns from, and stored returns are divided by the same
+number, so that R and V are always in the same units.
 """
 
 import dataclasses
@@ -58,6 +59,8 @@ class NormaliserState(eqx.Module):
     """Of the discounted sums of rewards."""
     running: Float[Array, " N"]
     """Discounted sum of each environment's unfinished episode."""
+    largest: Float[Array, ""]
+    """Largest reward so far, as an absolute value."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Normaliser:
     observations: bool
     rewards: bool
     clip: float
-    """Clip both to ± this value."""
+    """Observations are clipped to ± this value; rewards are scaled so that none exceeds it."""
     gamma: float
     spec: Spec
     num_envs: int
@@ -78,6 +81,7 @@ class Normaliser:
             Moments.create(shape) if self.observations else None,
             Moments.create(()) if self.rewards else None,
             jnp.zeros(self.num_envs),
+            jnp.float32(0.0),
         )
 
     def update(self, state: NormaliserState, rollout: Rollout) -> NormaliserState:
@@ -89,7 +93,7 @@ class Normaliser:
         totals, running = discounted_sums(reward, rollout.ended, state.running, self.gamma)
         if sums is not None:
             sums = sums.update(totals.reshape(-1), valid)
-        return NormaliserState(observation, sums, running)
+        return NormaliserState(observation, sums, running, jnp.maximum(state.largest, jnp.max(jnp.abs(reward))))
 
     def observation(self, state: NormaliserState, observation: Observation) -> Observation:
         """Normalise the numbers of an observation; an image beside them has a scale of its own."""
@@ -101,14 +105,16 @@ class Normaliser:
     def _numbers(self, observation: Observation) -> Observation:
         return observation["numbers"] if self.spec.numbers_beside_image else observation
 
-    def reward(self, state: NormaliserState, reward: Float[Array, "T N"]) -> Float[Array, "T N"]:
-        if state.sums is None:
-            return reward
-        return jnp.clip(self.returns(state, reward), -self.clip, self.clip)
+    def scale_rewards(self, state: NormaliserState, sums: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """Rewards, or sums of rewards, divided by the standard deviation of the discounted sums.
 
-    def returns(self, state: NormaliserState, returns: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Sums of raw rewards in the units of normalised ones. Not clipped: the clip belongs to single rewards."""
-        return returns if state.sums is None else returns / jnp.sqrt(state.sums.variance + EPSILON)
+        Deviation: the authors clip single rewards to ± `clip` and let the running sum continue after an episode. Stored
+        returns can't be clipped reward by reward, and where rewards are rare, R would exceed even a perfect V for ever.
+        Here the divisor is large enough that no clipping is needed.
+        """
+        if state.sums is None:
+            return sums
+        return sums / jnp.maximum(jnp.sqrt(state.sums.variance + EPSILON), state.largest / self.clip)
 
     def rollout(self, state: NormaliserState, rollout: Rollout) -> Rollout:
         """The rollout that the learner sees."""
@@ -118,7 +124,7 @@ class Normaliser:
             observation=self.observation(state, rollout.observation),
             next_observation=None if following is None else self.observation(state, following),
             last_observation=self.observation(state, rollout.last_observation),
-            reward=self.reward(state, rollout.reward),
+            reward=self.scale_rewards(state, rollout.reward),
         )
 
     def batch(self, state: NormaliserState, batch: Batch) -> Batch:
@@ -126,7 +132,7 @@ class Normaliser:
         return dataclasses.replace(
             batch,
             observation=self.observation(state, batch.observation),
-            returns=self.returns(state, batch.returns),
+            returns=self.scale_rewards(state, batch.returns),
         )
 
     def with_normalised_observations(self, actor_critic: ActorCritic, state: NormaliserState) -> ActorCritic:
