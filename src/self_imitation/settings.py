@@ -151,13 +151,16 @@ class SelfImitationConfig:
     """Lower bound of the divisor with `average imitated` (authors' code)."""
     max_neg_log_prob: float | None = setting(None, or_none(real(0, above=True)))
     """Cap on the reported -log pi; the gradient is unaffected (authors' code: 5)."""
-    keep: Literal["all", "positive"] = setting("all", one_of("all", "positive"))
-    """Store all finished episodes (paper) or only those with at least one reward > 0 (authors' code)."""
+    keep: Literal["all", "positive", "informative"] = setting("all", one_of("all", "positive", "informative"))
+    """Episodes to store. all: every one (paper); positive: those with a reward above 0 (authors' code); informative:
+    those with any reward other than 0, and every one as soon as a reward below 0 has been seen, since then a return of
+    0 may be a good one."""
     buffer_size: int = setting(100_000, whole(1, 10**8))
     """Capacity of the replay buffer in steps of finished episodes; the oldest are overwritten (paper, tables)."""
     max_pending_steps: int | None = setting(None, or_none(whole(1, 10**8)))
-    """Keep at most this many of the latest steps of an unfinished episode. None: the time limit; without one, or with
-    image observations, the buffer size divided by the number of environments."""
+    """Steps of an unfinished episode that wait for its end; a longer episode is stored in parts, the older half of
+    these steps at a time. None: the time limit; without one, or with image observations, the buffer size divided by
+    the number of environments."""
     learning_starts: int = setting(100, whole(0))
     """No updates until the buffer holds more than this many steps (authors' code)."""
     priority_exponent: float = setting(0.6, real(0, 4))  # above 4, the smallest priority underflows in float32

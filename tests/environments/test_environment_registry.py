@@ -38,7 +38,7 @@ def test_a_users_pure_jax_environment_trains_and_evaluates(tmp_path):
 def test_a_users_environment_gets_the_defaults_for_user_environments():
     register_environment("mine", lambda: OnlyTruncates(3), defaults={"sil.updates": 9, "normalise.rewards": False})
     config = resolve("mine", "authors")
-    assert (config.sil.keep, config.time_limit, config.sil.updates) == ("all", "bootstrap", 9)
+    assert (config.sil.keep, config.time_limit, config.sil.updates) == ("informative", "bootstrap", 9)
     assert (config.normalise.observations, config.normalise.rewards) == (True, False)
 
 
@@ -57,7 +57,7 @@ def test_any_gymnasium_id_is_an_environment():
     entry = registry.find("gym:my_package:MyEnv-v0")
     assert entry.gym_id == "my_package:MyEnv-v0"
     config = resolve("gym:CartPole-v1", "authors")
-    assert (config.sil.keep, config.time_limit) == ("all", "bootstrap")
+    assert (config.sil.keep, config.time_limit) == ("informative", "bootstrap")
     assert (config.normalise.observations, config.normalise.rewards) == (True, True)
 
 

@@ -84,6 +84,7 @@ class Model:
         self.items: deque[Item] = deque(maxlen=config.buffer_size)
         self.written = 0
         self.largest_priority = 1.0
+        self.negative_seen = False
         self.unfinished: list[list[tuple]] = [[] for _ in range(num_envs)]
 
     @property
@@ -94,22 +95,33 @@ class Model:
         observation, action, reward, ended = map(
             np.asarray, (rollout.observation, rollout.action, rollout.reward, rollout.ended)
         )
-        for t, n in np.ndindex(reward.shape):
-            if rollout.valid is not None and not rollout.valid[t, n]:
-                continue
-            self.unfinished[n].append((tuple(observation[t, n].tolist()), int(action[t, n]), float(reward[t, n])))
+        valid = np.ones_like(ended) if rollout.valid is None else np.asarray(rollout.valid)
+        self.negative_seen |= bool((reward[valid] < 0).any())
+        for t, n in np.argwhere(valid):
+            steps = self.unfinished[n]
+            steps.append((tuple(observation[t, n].tolist()), int(action[t, n]), float(reward[t, n])))
             if ended[t, n]:
-                self._finish(n)
+                self._move(steps, waiting=0)
+                self.unfinished[n] = []
+            elif len(steps) == self.max_pending_steps:
+                waiting = self.max_pending_steps // 2
+                self._move(steps, waiting)
+                self.unfinished[n] = steps[len(steps) - waiting :]
 
-    def _finish(self, environment: int) -> None:
-        steps, self.unfinished[environment] = self.unfinished[environment], []
-        if self.config.keep == "positive" and not any(reward > 0 for _, _, reward in steps):
+    def _move(self, steps: list[tuple], waiting: int) -> None:
+        rewards, keep = [reward for _, _, reward in steps], self.config.keep
+        if keep == "positive" and not any(reward > 0 for reward in rewards):
             return
+        if keep == "informative" and not any(rewards) and not self.negative_seen:
+            return
+        tail = 0
+        if keep != "all" and not self.negative_seen:
+            tail = next((i for i, reward in enumerate(reversed(rewards)) if reward), len(rewards))
         items, following = [], 0.0
         for observation, action, reward in reversed(steps):
             following = reward + self.config.gamma * following
             items.append(Item(observation, action, following, self.largest_priority))
-        kept = items[: self.max_pending_steps][::-1]
+        kept = items[max(waiting, tail) :][::-1]
         self.items.extend(kept)
         self.written += len(kept)
 
@@ -142,7 +154,8 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert_allclose(weights_of(stored), weight, rtol=1e-5)
     assert_allclose(stored.tree.minimum, weight[slots].min(initial=np.inf), rtol=1e-5)
     assert_allclose(stored.largest_priority, model.largest_priority, rtol=1e-6)
-    assert_array_equal(stored.pending.length, [min(len(steps), model.max_pending_steps) for steps in model.unfinished])
+    assert_array_equal(stored.pending.length, [len(steps) for steps in model.unfinished])
+    assert bool(stored.negative_seen) == model.negative_seen
 
 
 def empty(rollout: Rollout, config: SelfImitationConfig, max_pending_steps: int = 150) -> tuple[ReplayBuffer, Model]:
@@ -195,7 +208,8 @@ def assert_same_bits(one, other) -> None:
 
 
 def without_pending(stored: ReplayBuffer) -> tuple:
-    return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name not in ("pending", "stack"))
+    others = "pending", "stack", "negative_seen"
+    return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name not in others)
 
 
 def with_resets(rollout: Rollout, resetting: np.ndarray) -> tuple[Rollout, np.ndarray]:
@@ -241,6 +255,7 @@ SETTINGS = {
     "rollouts longer than an episode may wait and than the capacity": setting(40, 2, 31, 6, "all", 3),
     "episodes of several chunks, a tree with levels": setting(100, 2, 1100, 190, "all", 8),
     "episodes longer than the capacity, only rewarded ones": setting(32, 2, 100, 1000, "positive", 10),
+    "episodes in parts, only informative ones": setting(7, 2, 60, 10, "informative", 12, resets=True),
 }
 
 
@@ -253,13 +268,14 @@ def test_rollouts_and_new_priorities_match_a_plain_model(name, data):
     end_rate = st.sampled_from([0.0, 0.01, 0.05, 0.3, 1.0])
     end_rates = data.draw(st.tuples(*[end_rate] * chosen.num_envs), label="ends per step in each environment")
     reward_rate = data.draw(st.sampled_from([0.0, 0.02, 0.3, 1.0]), label="share of steps with a reward")
+    lowest = data.draw(st.sampled_from([-1.0, 0.25]), label="lowest reward")
     operations = data.draw(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=chosen.rollouts), label="seeds")
     source = Steps(chosen.num_envs)
     stored = model = None
     resetting = np.zeros(chosen.num_envs, bool)
     for seed in operations:
         rng = np.random.default_rng(seed)
-        reward = np.where(rng.random(shape) < reward_rate, rng.choice([-1.0, 0.5, 2.0], shape), 0.0)
+        reward = np.where(rng.random(shape) < reward_rate, rng.choice([lowest, 0.5, 2.0], shape), 0.0)
         ended = rng.random(shape) < end_rates
         rollout = source.rollout(reward, ended, truncated=rng.random(shape) < 0.5)
         if chosen.resets:
@@ -315,11 +331,11 @@ def test_environments_do_not_mix():
 @pytest.mark.parametrize("lengths", [[4, 4, 5, 7], [5, 9, 3, 8, 2, 7], [12, 12, 1], [13], [11, 2]])
 def test_the_oldest_steps_leave_first(lengths):
     """Also where one rollout brings more than the buffer holds."""
-    stored = follow(SelfImitationConfig(buffer_size=12, learning_starts=1), one_env(lengths, 34))
-    total = sum(lengths) - max(0, lengths[0] - 12)
+    stored = follow(SelfImitationConfig(buffer_size=12, learning_starts=1), one_env(lengths, sum(lengths)))
+    total = sum(lengths)
     assert stored.head == total % 12
     newest_first = (total - 1 - np.arange(12)) % 12
-    assert_array_equal(stored.observation[newest_first, 0], sum(lengths) - np.arange(12))
+    assert_array_equal(stored.observation[newest_first, 0], total - np.arange(12))
 
 
 def test_a_long_episode_survives_shorter_ones_beside_it():
@@ -333,31 +349,51 @@ def test_a_long_episode_survives_shorter_ones_beside_it():
     assert_array_equal(number[environment == 1], 1 + 2 * np.arange(74))
 
 
-LATEST = SelfImitationConfig(buffer_size=100, max_pending_steps=4, gamma=0.5, keep="positive")
-"""Of an unfinished episode, the latest four steps wait."""
+FOUR_WAIT = SelfImitationConfig(buffer_size=100, max_pending_steps=4, gamma=0.5, keep="positive")
+"""Of an unfinished episode, four steps wait; of a longer one, two move on at a time."""
 
 
-def test_an_over_long_episode_keeps_its_latest_steps_with_exact_returns():
-    stored = follow(LATEST, one_env([23], 5, np.arange(1, 24)))
-    assert stored.size == 4
-    assert_array_equal(stored.observation[:4, 0], np.arange(20, 24))
-    assert_allclose(stored.returns[1:4], [21 + 22 / 2 + 23 / 4, 22 + 23 / 2, 23])
+def test_an_over_long_episode_is_stored_in_parts():
+    """The first steps with the returns of the four steps seen by then, the last ones with exact returns."""
+    stored = follow(FOUR_WAIT, one_env([23], 5, np.arange(1, 24)))
+    assert stored.size == 23
+    assert_array_equal(stored.observation[:23, 0], np.arange(1, 24))
+    assert_allclose(stored.returns[:3], [1 + 2 / 2 + 3 / 4 + 4 / 8, 2 + 3 / 2 + 4 / 4, 3 + 4 / 2 + 5 / 4 + 6 / 8])
+    assert_allclose(stored.returns[20:23], [21 + 22 / 2 + 23 / 4, 22 + 23 / 2, 23])
 
 
-@pytest.mark.parametrize("rewarded_step", [0, 5, 18, 19, None])
-def test_keeping_an_episode_depends_on_all_of_its_rewards(rewarded_step):
-    """A reward before the steps that are still pending counts as well."""
-    rewards = np.zeros(20)
-    if rewarded_step is not None:
-        rewards[rewarded_step] = 1
-    stored = follow(LATEST, one_env([20], steps=5, rewards=rewards))
-    assert stored.size == (0 if rewarded_step is None else 4)
+@pytest.mark.parametrize(
+    ("rewarded_step", "stored_steps"),
+    [(1, [1]), (6, [3, 4, 5, 6]), (19, [17, 18, 19]), (20, [17, 18, 19, 20]), (None, [])],
+)
+def test_what_is_judged_is_what_is_stored(rewarded_step, stored_steps):
+    """An episode of 20 steps with one reward: the steps before it that waited with it, and none after it."""
+    stored = follow(FOUR_WAIT, one_env([20], steps=5, rewards=np.arange(1, 21) == rewarded_step))
+    assert_array_equal(stored.observation[: stored.size, 0], stored_steps)
+    assert (stored.returns[: stored.size] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("keep", "rewards", "stored_steps"),
+    [
+        ("informative", [0, 0, 0, 0, 1, 0, 0, 0, 0], [4, 5]),
+        ("informative", [0, 0, 0, 0, 0, 0, 0, 0, 0], []),
+        ("informative", [0, 0, -1, 0, 0, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("positive", [0, 0, -1, 0, 0, 0, 0, 1, 0], [7, 8, 9]),
+        ("all", [0, 0, 0, 0, 1, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ],
+)
+def test_which_of_three_episodes_are_kept(keep, rewards, stored_steps):
+    """Of three steps each. Where no reward is below 0, a return of 0 teaches nothing; else it may be the best one."""
+    config = SelfImitationConfig(buffer_size=100, keep=keep)
+    stored = follow(config, one_env([3, 3, 3], steps=9, rewards=rewards))
+    assert_array_equal(stored.observation[: stored.size, 0], stored_steps)
 
 
 def test_a_reward_does_not_count_for_the_next_episode():
-    rollouts = one_env([3, 3, 2, 4], steps=5, rewards=[0, 0, 0, 0, 1, 0, 0, 0, 0, -1, 0, 0])
-    stored = follow(LATEST, rollouts)
-    assert_array_equal(stored.observation[: stored.size, 0], [4, 5, 6])
+    rollouts = one_env([3, 3, 2, 4], steps=5, rewards=[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0])
+    stored = follow(FOUR_WAIT, rollouts)
+    assert_array_equal(stored.observation[: stored.size, 0], [4, 5])
 
 
 @pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 2 * CHUNK + 1, 300])
@@ -445,10 +481,10 @@ def test_reset_steps_are_not_stored():
     masked = make_rollout(*columns.values())
     masked = dataclasses.replace(masked, **columns, valid=valid)
     expected, stored = (on_host(insert(replay.create(r, config, 14), r, config)) for r in (plain, masked))
-    assert stored.size == 3 + 4
+    assert stored.size == 2 + 4, "not the step after the first reward"
     assert_same_bits(without_pending(stored), without_pending(expected))
     assert_array_equal(stored.pending.length, expected.pending.length)
-    assert_array_equal(stored.pending.rewarded, expected.pending.rewarded)
+    assert_array_equal(stored.pending.since_positive, expected.pending.since_positive)
 
 
 def test_observations_and_actions_keep_their_shape_and_type():
@@ -711,7 +747,7 @@ def moved(monkeypatch) -> list[int]:
 
 
 def test_cost_is_proportional_to_the_length_of_the_finished_episodes(moved):
-    config = SelfImitationConfig(buffer_size=5000, max_pending_steps=350, keep="positive")
+    config = SelfImitationConfig(buffer_size=5000, max_pending_steps=600, keep="positive")
     take_in = jax.jit(lambda stored, rollout: replay.insert(stored, rollout, config))
     stored, _ = empty(Steps(1).rollout(np.zeros(500), np.zeros(500)), config)
     for lengths, turns in (
@@ -721,7 +757,7 @@ def test_cost_is_proportional_to_the_length_of_the_finished_episodes(moved):
         ([CHUNK + 1], 2),
         ([3 * CHUNK], 3),
         ([200, 1, 64, 70], 4 + 1 + 1 + 2),
-        ([400], 6),  # no more than max_pending_steps
+        ([400], 7),
     ):
         ended = np.zeros(500, bool)
         ended[np.cumsum(lengths) - 1] = True
@@ -729,5 +765,5 @@ def test_cost_is_proportional_to_the_length_of_the_finished_episodes(moved):
             moved.clear()
             after = jax.block_until_ready(take_in(stored, Steps(1).rollout(np.full(500, reward), ended)))
             jax.effects_barrier()
-            assert after.size == (sum(min(length, 350) for length in lengths) if reward else 0)
+            assert after.size == (sum(lengths) if reward else 0)
             assert moved == [CHUNK] * expected

@@ -41,6 +41,7 @@ class World:
         self.number = 0
         self.frames = [[] for _ in range(num_envs)]
         self.waiting = [[] for _ in range(num_envs)]
+        self.truncated_start = [False] * num_envs
         self.resetting = np.zeros(num_envs, bool)
         self.finished = deque(maxlen=CAPACITY)
         """(number of the newest frame, the stack, whether it can be rebuilt)"""
@@ -68,17 +69,22 @@ class World:
                 self.waiting[env].append(seen[time, env])
                 if ended[time, env]:
                     self._finish(env)
+                elif len(self.waiting[env]) == MAX_PENDING_STEPS:
+                    self._move(env, MAX_PENDING_STEPS - MAX_PENDING_STEPS // 2)
             self._show(env)
         pixels = np.repeat(seen, COLOURS, axis=-1)[:, :, None, None].repeat(SIDE, 2).repeat(SIDE, 3)
         columns = pixels.astype(np.int32), np.zeros(shape, np.int32), np.ones(shape, np.float32), ended
         return Experience(*columns, valid if self.resets else None)
 
+    def _move(self, env, steps):
+        """The oldest of the waiting steps move on."""
+        for age, one in enumerate(self.waiting[env][:steps]):
+            self.finished.append((one[-1], one, not self.truncated_start[env] or age >= self.stack - 1))
+        self.waiting[env], self.truncated_start[env] = self.waiting[env][steps:], True
+
     def _finish(self, env):
-        kept = self.waiting[env][-MAX_PENDING_STEPS:]
-        truncated_start = len(kept) < len(self.waiting[env])
-        for age, one in enumerate(kept):
-            self.finished.append((one[-1], one, not truncated_start or age >= self.stack - 1))
-        self.waiting[env], self.resetting[env] = [], self.resets
+        self._move(env, len(self.waiting[env]))
+        self.truncated_start[env], self.resetting[env] = False, self.resets
         if not self.resets:
             self.frames[env] = []
 
@@ -91,7 +97,7 @@ observation_at = jax.jit(replay._observation_at)
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32 - 1), chance=st.sampled_from([0.02, 0.1, 0.3, 0.9]), rollouts=st.integers(1, 20))
 def test_sampled_stacks_are_those_that_the_policy_saw(stack, resets, seed, chance, rollouts):
-    """Across episode ends, the seam of the ring, and episodes that have lost their first steps."""
+    """Across episode ends, the seam of the ring, and episodes that are stored in parts."""
     config = SelfImitationConfig(buffer_size=CAPACITY, batch_size=8, learning_starts=0)
     world = World(3, stack, resets, seed)
     buffer = None

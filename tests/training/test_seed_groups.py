@@ -206,8 +206,25 @@ def test_runs_report_how_fast_and_how_far(tmp_path):
     assert progress.steps[-1] == 800
 
 
-def test_an_empty_replay_buffer_is_reported(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"steps": 60}, "no episode has ended yet: returns are unknown, and there is nothing to imitate"),
+        ({"steps": 800}, "no episode of seeds [0, 1] had a return other than 0: nothing to learn from yet"),
+        ({"steps": 800, "agent": "a2c"}, "no episode of seeds [0, 1] had a return other than 0: nothing to learn from yet"),
+    ],
+)
+def test_a_run_without_rewards_warns_once(tmp_path, settings, says):
+    """Nobody finds the key with 40 updates of a new policy in these episodes."""
     recorder = Recorder()
-    start(small_config(tmp_path / "run", **{"sil.keep": "positive", "steps": 60}), recorder)
-    (message,) = recorder.messages
-    assert message.startswith("the replay buffer of seeds [0, 1] is still empty (no episode has ended)")
+    start(small_config(tmp_path / "run", **{"sil.keep": "positive", **settings}), recorder)
+    assert recorder.messages == [says]
+
+
+def test_an_empty_replay_buffer_is_reported(tmp_path):
+    """All rewards are below 0: with `keep positive`, nothing is stored."""
+    recorder = Recorder()
+    settings = {"env": "gym:Pendulum-v1", "sil.keep": "positive", "agent": "a2c+sil", "num_envs": 2, "steps": 4000}
+    start(small_config(tmp_path / "run", **settings), recorder)
+    says = "the replay buffer of seeds [0, 1] is still empty (no episode had a reward above 0): nothing to imitate yet"
+    assert recorder.messages == [says]

@@ -146,9 +146,10 @@ _ATARI_COMPONENTS: Mapping[str, Mapping[str, object]] = {
     },
 }
 
-# Defaults for a user's environment must not fail silently: all episodes are kept, rewards of any size are scaled.
+# Defaults for a user's environment must not fail silently: rewards of any size are scaled, and episodes are kept that
+# can teach something, whether rewards are sparse, dense or negative.
 _ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards": True}
-_ANY_PRESETS: Mapping[str, Mapping[str, object]] = {"authors": {"sil.keep": "all"}}
+_ANY_PRESETS: Mapping[str, Mapping[str, object]] = {"authors": {"sil.keep": "informative"}}
 
 _entries: dict[str, Entry] = {}
 

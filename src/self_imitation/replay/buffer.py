@@ -3,7 +3,8 @@
 `EpisodeBuffer` (the paper's E) is a ring of the latest rollouts, in which episodes wait until they end. `ReplayBuffer`
 (the paper's D) is a ring of steps of finished episodes with a priority tree over it; the oldest steps are overwritten.
 An episode moves from one to the other when it ends, at a cost proportional to its length; an episode that is not kept
-never touches the replay buffer.
+never touches the replay buffer. Of an episode that is longer than the ring, the older half moves whenever the ring is
+full, so that no part of it is lost; its returns are those of the steps seen by then.
 
 Where an observation is a stack of the episode's latest frames, each frame is stored once, with its age, and stacks are
 rebuilt when sampled. So that the oldest step still has the frames before it, the ring of frames is longer than the
@@ -42,12 +43,14 @@ class EpisodeBuffer(eqx.Module):
     """Row where the next rollout is written."""
     length: Int[Array, " N"]
     """Steps stored of the unfinished episode."""
-    rewarded: Bool[Array, " N"]
-    """Whether the unfinished episode had a reward above 0."""
+    since_positive: Int[Array, " N"]
+    """Steps after the unfinished episode's latest reward above 0; if it had none, all of its steps."""
+    since_reward: Int[Array, " N"]
+    """The same for rewards other than 0."""
     truncated_start: Bool[Array, " N"]
-    """Whether the first steps of the unfinished episode were overwritten."""
+    """Whether the first steps of the unfinished episode have moved on."""
     max_pending_steps: int = eqx.field(static=True)
-    """Steps stored of an unfinished episode, its latest ones."""
+    """Steps stored of an unfinished episode."""
 
 
 class ReplayBuffer(eqx.Module):
@@ -63,6 +66,8 @@ class ReplayBuffer(eqx.Module):
     head: Int[Array, ""]
     size: Int[Array, ""]
     largest_priority: Float[Array, ""]
+    negative_seen: Bool[Array, ""]
+    """Whether any reward was below 0."""
     pending: EpisodeBuffer
     stack: int = eqx.field(static=True)
 
@@ -85,8 +90,8 @@ class Batch(eqx.Module):
 def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, stack: int = 1) -> ReplayBuffer:
     """An empty buffer for experience of the shapes and dtypes of `like` (arrays or `jax.ShapeDtypeStruct`s).
 
-    `max_pending_steps`: how many of its latest steps an unfinished episode keeps, unless `config.max_pending_steps`
-    says otherwise. `stack`: frames per observation, along its last axis, the newest last.
+    `max_pending_steps`: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
+    `stack`: frames per observation, along its last axis, the newest last.
     """
     steps, num_envs = like.reward.shape
     max_pending_steps = min(config.max_pending_steps or max_pending_steps, config.buffer_size)
@@ -106,13 +111,15 @@ def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, st
         head=jnp.int32(0),
         size=jnp.int32(0),
         largest_priority=jnp.float32(1.0),
+        negative_seen=jnp.array(False),
         pending=EpisodeBuffer(
             observation=zeros((ring, num_envs), frame),
             action=zeros((ring, num_envs), like.action),
             reward=zeros((ring, num_envs), like.reward),
             position=jnp.int32(0),
             length=jnp.zeros(num_envs, jnp.int32),
-            rewarded=jnp.zeros(num_envs, bool),
+            since_positive=jnp.zeros(num_envs, jnp.int32),
+            since_reward=jnp.zeros(num_envs, jnp.int32),
             truncated_start=jnp.zeros(num_envs, bool),
             max_pending_steps=max_pending_steps,
         ),
@@ -122,6 +129,8 @@ def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, st
 
 def insert(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> ReplayBuffer:
     """Insert a rollout; episodes that ended in it move to the replay buffer with their returns, in order of ending."""
+    negative = rollout.reward < 0 if rollout.valid is None else (rollout.reward < 0) & rollout.valid
+    buffer = eqx.tree_at(lambda b: b.negative_seen, buffer, buffer.negative_seen | jnp.any(negative))
     pending, finished = _append(buffer, rollout, config)
     return _store(eqx.tree_at(lambda b: b.pending, buffer, pending), finished, config)
 
@@ -186,13 +195,15 @@ def _newest_frame(observation: Observation, stack: int) -> Observation:
 
 
 class _Finished(eqx.Module):
-    """The episodes that ended in a rollout and are kept: one entry for every step at which one could end."""
+    """What moves to the replay buffer after a rollout: one entry for every step at which an episode could end."""
 
     length: Int[Array, " entries"]
-    """Steps to move; 0 where no episode ended, or where it is not kept."""
+    """Steps from the first that moves to `last_row`; 0 where no episode ended, or where it is not kept."""
+    waiting: Int[Array, " entries"]
+    """The latest of these steps, which only count towards the returns of the others and stay."""
     truncated_start: Bool[Array, " entries"]
     last_row: Int[Array, " entries"]
-    """Row of the episode buffer that holds the episode's last step."""
+    """Row of the episode buffer."""
     environment: Int[Array, " entries"]
 
 
@@ -200,33 +211,43 @@ class _Pending(eqx.Module):
     """State of each environment's unfinished episode, step by step."""
 
     length: Int[Array, " N"]
-    rewarded: Bool[Array, " N"]
+    since_positive: Int[Array, " N"]
+    since_reward: Int[Array, " N"]
     truncated_start: Bool[Array, " N"]
 
 
 def _append(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> tuple[EpisodeBuffer, _Finished]:
     pending = buffer.pending
     steps, num_envs = rollout.reward.shape
-    ring = pending.reward.shape[0]
+    ring, half = pending.reward.shape[0], pending.max_pending_steps // 2
 
     def follow(before: _Pending, step: tuple) -> tuple[_Pending, _Pending]:
         reward, ended, valid = step
         # A reset step comes between two episodes, so an episode's rows stay contiguous without it.
-        added = 1 if valid is None else valid
+        added = 1 if valid is None else valid.astype(jnp.int32)
+        reward = reward * added
         now = _Pending(
-            jnp.minimum(before.length + added, pending.max_pending_steps),
-            before.rewarded | ((reward > 0) & (added > 0)),
-            before.truncated_start | (before.length == pending.max_pending_steps),
+            before.length + added,
+            jnp.where(reward > 0, 0, before.since_positive + added),
+            jnp.where(reward != 0, 0, before.since_reward + added),
+            before.truncated_start,
         )
-        return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), now), now
+        full = now.length == pending.max_pending_steps
+        half_moved = _Pending(
+            jnp.where(full, half, now.length), now.since_positive, now.since_reward, now.truncated_start | full
+        )
+        return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), half_moved), now
 
-    start = _Pending(pending.length, pending.rewarded, pending.truncated_start)
+    start = _Pending(pending.length, pending.since_positive, pending.since_reward, pending.truncated_start)
     after, at_step = scan_unrolled(follow, start, (rollout.reward, rollout.ended, rollout.valid))
-    kept = rollout.ended & at_step.rewarded if config.keep == "positive" else rollout.ended
+    moves = rollout.ended | (at_step.length == pending.max_pending_steps)
+    tail = jnp.minimum(_worthless_tail(buffer, at_step, config), at_step.length)
+    waiting = jnp.where(rollout.ended, 0, jnp.maximum(half - tail, 0))
     finished = _Finished(
-        length=jnp.where(kept, at_step.length, 0).reshape(-1),
+        length=jnp.where(moves & _is_kept(buffer, at_step, config), at_step.length - tail, 0).reshape(-1),
+        waiting=waiting.reshape(-1),
         truncated_start=at_step.truncated_start.reshape(-1),
-        last_row=jnp.repeat(pending.position + jnp.arange(steps), num_envs),
+        last_row=(pending.position + jnp.arange(steps)[:, None] - tail).reshape(-1),
         environment=jnp.tile(jnp.arange(num_envs), steps),
     )
 
@@ -239,11 +260,31 @@ def _append(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConf
         reward=write(pending.reward, rollout.reward),
         position=(pending.position + steps) % ring,
         length=after.length,
-        rewarded=after.rewarded,
+        since_positive=after.since_positive,
+        since_reward=after.since_reward,
         truncated_start=after.truncated_start,
         max_pending_steps=pending.max_pending_steps,
     )
     return appended, finished
+
+
+def _is_kept(buffer: ReplayBuffer, episode: _Pending, config: SelfImitationConfig) -> Bool[Array, "T N"]:
+    """Judges the steps that are stored; earlier ones may have moved on."""
+    if config.keep == "positive":
+        return episode.since_positive < episode.length
+    if config.keep == "informative":
+        return (episode.since_reward < episode.length) | buffer.negative_seen
+    return jnp.ones_like(episode.truncated_start)
+
+
+def _worthless_tail(buffer: ReplayBuffer, episode: _Pending, config: SelfImitationConfig) -> Int[Array, "T N"]:
+    """Steps after the last reward: their return of 0 only beats a value that is wrong, unless rewards can be negative.
+
+    Deviation: the authors store them.
+    """
+    if config.keep == "all":
+        return jnp.zeros_like(episode.length)
+    return jnp.where(buffer.negative_seen, 0, episode.since_reward)
 
 
 class _Move(eqx.Module):
@@ -259,16 +300,17 @@ def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfi
     chunk = CHUNK if buffer.stack == 1 else FRAME_CHUNK
     chunks = -(-finished.length // chunk)
     chunks_done = jnp.cumsum(chunks)
-    steps_done = jnp.cumsum(finished.length)
+    steps_done = jnp.cumsum(jnp.maximum(finished.length - finished.waiting, 0))
 
     def move(number: Int[Array, ""], carry: _Move) -> _Move:
         buffer, pending = carry.buffer, carry.buffer.pending
         entry = jnp.searchsorted(chunks_done, number, side="right")
         within = number - (chunks_done[entry] - chunks[entry])
-        length = finished.length[entry]
+        length, waiting = finished.length[entry], finished.waiting[entry]
         from_end = within * chunk + jnp.arange(chunk)
         # Seeds in one loop take as many iterations as the busiest of them: those of the others change nothing.
         exists = (from_end < length) & (number < chunks_done[-1])
+        moves = exists & (from_end >= waiting)
 
         row = (finished.last_row[entry] - from_end) % ring
         environment = finished.environment[entry]
@@ -276,8 +318,8 @@ def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfi
         following = jnp.where(within == 0, 0.0, carry.following)
         returns = discounted_returns(reward, following, config.gamma)
 
-        slot = (buffer.head + steps_done[entry] - 1 - from_end) % slots
-        target = jnp.where(exists, slot, slots)  # out of range: dropped
+        slot = (buffer.head + steps_done[entry] - 1 - (from_end - waiting)) % slots
+        target = jnp.where(moves, slot, slots)  # out of range: dropped
         age = jnp.minimum(length - 1 - from_end, buffer.stack - 1)
         complete = ~finished.truncated_start[entry] | (age == buffer.stack - 1)  # else frames before it are missing
         weight = jnp.where(complete, buffer.largest_priority**config.priority_exponent, 0.0)
@@ -293,7 +335,7 @@ def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfi
                 None if buffer.age is None else buffer.age.at[target].set(age.astype(jnp.uint8), mode="drop"),
                 write(buffer.action, pending.action),
                 buffer.returns.at[target].set(returns, mode="drop"),
-                priority_tree.update(buffer.tree, slot, weight, exists),
+                priority_tree.update(buffer.tree, slot, weight, moves),
             ),
             is_leaf=lambda leaf: leaf is None,
         )

@@ -83,6 +83,7 @@ class Training:
             self.saved_at = self.counters.iteration if self._resumed else -1
             keep_bytes = self.counters.metrics_bytes if self._resumed else None
             self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes)
+            self._rewarded = {int(row["seed"]) for row in metrics_file.read(run.path) if _has_reward(row)}
         except BaseException:
             self.trainer.close()
             raise
@@ -223,14 +224,22 @@ class Training:
         except OSError as error:
             self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.path)}")
         self.listener.logged(rows)
-        self._warn_if_buffer_is_empty(rows)
+        self._warn_if_nothing_to_learn_from(rows)
 
-    def _warn_if_buffer_is_empty(self, rows: list[Row]) -> None:
+    def _warn_if_nothing_to_learn_from(self, rows: list[Row]) -> None:
+        """Once, after a tenth of the steps: seeds without any reward so far, or with an empty replay buffer."""
+        self._rewarded |= {int(row["seed"]) for row in rows if _has_reward(row)}
+        if self._warned or self.counters.iteration * 10 < self.config.iterations:
+            return
+        unrewarded = [seed for seed in self.config.seed_numbers if seed not in self._rewarded]
         empty = [int(row["seed"]) for row in rows if row.get("memory_size") == 0]
-        late = self.counters.iteration * 10 >= self.config.iterations
-        if empty and late and not self._warned:
-            self._warned = True
-            why = "no episode has ended" if not any(self.counters.episodes) else "no episode had a reward above 0"
+        self._warned = bool(unrewarded or empty)
+        if not any(self.counters.episodes):
+            self.listener.message("no episode has ended yet: returns are unknown, and there is nothing to imitate")
+        elif unrewarded:
+            self.listener.message(f"no episode of seeds {unrewarded} had a return other than 0: nothing to learn from yet")
+        elif empty:
+            why = "no episode had a reward above 0"
             self.listener.message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
 
     def _save(self) -> bool:
@@ -275,6 +284,11 @@ class Training:
             before, now = found.device, self.trainer.device
             self.listener.message(f"trained so far on {before}, now on {now}: results may differ in the last bits")
         return found
+
+
+def _has_reward(row: Row) -> bool:
+    """Whether some episode of this row had a return other than 0."""
+    return any(row[name] != 0 and math.isfinite(row[name]) for name in ("return_mean", "return_best"))
 
 
 def _smaller(config: TrainConfig) -> str:
