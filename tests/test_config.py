@@ -64,6 +64,19 @@ def test_only_the_agents_own_components_have_settings():
         resolve("key-door-treasure", "authors", {"agent": "ppo", "a2c.gamma": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("settings", "gamma"),
+    [
+        ({}, 0.99),
+        ({"ppo.gamma": 0.999}, 0.999),
+        ({"ppo.gamma": 0.999, "sil.gamma": 0.9}, 0.9),
+    ],
+)
+def test_self_imitation_uses_the_discount_of_the_learner_unless_it_is_set(settings, gamma):
+    config = validate(resolve("mujoco:Hopper", "authors", {"agent": "ppo+sil", **settings}))
+    assert config.sil.gamma == gamma
+
+
 @cache
 def docstrings(kind: type) -> dict[str, str | None]:
     return {param.arg_name: param.description for param in docstring_parser.parse_from_object(kind).params}

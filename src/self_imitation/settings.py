@@ -137,8 +137,8 @@ class SelfImitationConfig:
     """Steps sampled per update (paper, hyperparameter tables); fewer while the buffer holds less."""
     loss_coef: float = setting(1.0, real(0))
     """Coefficient of the whole loss (paper, hyperparameter tables)."""
-    gamma: float = setting(0.99, real(0, 1))
-    """Discount of the stored returns (authors' code, also where A2C uses another)."""
+    gamma: float | None = setting(0.99, or_none(real(0, 1)))
+    """Discount of the stored returns. None: the learner's. A lower one makes R small beside V: little is imitated."""
     max_advantage: float | None = setting(None, or_none(real(0, above=True)))
     """Clip the advantage (R - V)+ to this value. None: no clipping (paper); 1: authors' code."""
     vf_coef: float = setting(0.01, real(0))

@@ -211,7 +211,10 @@ def test_runs_report_how_fast_and_how_far(tmp_path):
     [
         ({"steps": 60}, "no episode has ended yet: returns are unknown, and there is nothing to imitate"),
         ({"steps": 800}, "no episode of seeds [0, 1] had a return other than 0: nothing to learn from yet"),
-        ({"steps": 800, "agent": "a2c"}, "no episode of seeds [0, 1] had a return other than 0: nothing to learn from yet"),
+        (
+            {"steps": 800, "agent": "a2c"},
+            "no episode of seeds [0, 1] had a return other than 0: nothing to learn from yet",
+        ),
     ],
 )
 def test_a_run_without_rewards_warns_once(tmp_path, settings, says):

@@ -295,6 +295,8 @@ class _Move(eqx.Module):
 
 def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfig) -> ReplayBuffer:
     """Move finished episodes into the replay buffer, chunk by chunk, each from its last step to its first."""
+    assert config.gamma is not None, "the learner's discount"
+    gamma = config.gamma
     slots = buffer.returns.shape[0]
     ring = buffer.pending.reward.shape[0]
     chunk = CHUNK if buffer.stack == 1 else FRAME_CHUNK
@@ -316,7 +318,7 @@ def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfi
         environment = finished.environment[entry]
         reward = jnp.where(exists, pending.reward[row, environment], 0.0)
         following = jnp.where(within == 0, 0.0, carry.following)
-        returns = discounted_returns(reward, following, config.gamma)
+        returns = discounted_returns(reward, following, gamma)
 
         slot = (buffer.head + steps_done[entry] - 1 - (from_end - waiting)) % slots
         target = jnp.where(moves, slot, slots)  # out of range: dropped

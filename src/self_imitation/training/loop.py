@@ -93,7 +93,11 @@ class Training:
     def train(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` returns True; returns whether the end was reached. Saves a checkpoint."""
         counters, config = self.counters, self.config
-        notes = [*self.backend.notes, backends.fallback(self.backend.entry, self.backend.engine)]
+        notes = [
+            *self.backend.notes,
+            backends.fallback(self.backend.entry, self.backend.engine),
+            _discount_note(config),
+        ]
         self.listener.started(config, self.run, counters.iteration, self.trainer.device, [n for n in notes if n])
         try:
             if counters.iteration < config.iterations:
@@ -237,7 +241,9 @@ class Training:
         if not any(self.counters.episodes):
             self.listener.message("no episode has ended yet: returns are unknown, and there is nothing to imitate")
         elif unrewarded:
-            self.listener.message(f"no episode of seeds {unrewarded} had a return other than 0: nothing to learn from yet")
+            self.listener.message(
+                f"no episode of seeds {unrewarded} had a return other than 0: nothing to learn from yet"
+            )
         elif empty:
             why = "no episode had a reward above 0"
             self.listener.message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
@@ -284,6 +290,15 @@ class Training:
             before, now = found.device, self.trainer.device
             self.listener.message(f"trained so far on {before}, now on {now}: results may differ in the last bits")
         return found
+
+
+def _discount_note(config: TrainConfig) -> str:
+    """Returns that look less far ahead than the values seldom exceed them."""
+    learner = config.parts.learner
+    gamma = config.components[learner].gamma
+    if not config.parts.self_imitation or config.sil.gamma is None or config.sil.gamma >= gamma:
+        return ""
+    return f"sil.gamma {config.sil.gamma:g} is below {learner}.gamma {gamma:g}: little will be imitated"
 
 
 def _has_reward(row: Row) -> bool:
