@@ -32,6 +32,9 @@ class Distribution(Protocol):
     def log_prob(self, action: Shaped[Array, "batch ..."]) -> Float[Array, " batch"]: ...
     def entropy(self) -> Float[Array, " batch"]: ...
 
+    def kl(self, other: Any) -> Float[Array, " batch"]:
+        """KL divergence to a distribution of the same kind."""
+
 
 ActorCritic: TypeAlias = Callable[[Params, Observation], tuple[Distribution, Float[Array, " batch"]]]
 """From parameters and a batch of observations to action distributions and values."""

@@ -56,7 +56,7 @@ def test_each_agent_has_the_parts_that_its_name_says(agent):
     assert {"loss", "policy_loss", "value_loss", "entropy"} <= set(metrics)
     assert ("bonus" in metrics) == ("exp" in name)
     assert ("rnd_bonus" in metrics) == ("rnd" in name)
-    assert ("sil_loss" in metrics) == (state.buffer is not None) == ("sil" in name)
+    assert ("sil_loss" in metrics) == ("sil_kl" in metrics) == (state.buffer is not None) == ("sil" in name)
     assert set(state.components) == {name.partition("+")[0], *[part for part in ("exp", "rnd") if part in name]}
     changed = zip(*map(jax.tree.leaves, (start.agent.train, state.train)), strict=True)
     assert any((a != b).any() for a, b in changed)

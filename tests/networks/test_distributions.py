@@ -274,3 +274,35 @@ def test_outputs_of_continuous_actions_are_their_means():
     assert isinstance(policy, DiagonalGaussian)
     np.testing.assert_array_equal(policy.mean, MEAN)  # not bounded: the environment clips
     np.testing.assert_array_equal(policy.log_std, LOG_STD)
+
+
+# Divergences.
+
+
+def test_divergence_between_choices_equals_scipy():
+    other = np.random.default_rng(4).normal(0, 3, size=LOGITS.shape).astype(np.float32)
+    expected = scipy.special.rel_entr(*(scipy.special.softmax(x.astype(np.float64), axis=1) for x in (LOGITS, other)))
+    one, two = Categorical(jnp.asarray(LOGITS)), Categorical(jnp.asarray(other))
+    np.testing.assert_allclose(one.kl(two), expected.sum(axis=1), rtol=1e-4, atol=1e-5)
+    several = MultiCategorical((one, two)).kl(MultiCategorical((two, two)))
+    np.testing.assert_allclose(several, one.kl(two), rtol=1e-5, atol=1e-6)
+
+
+def test_divergence_ignores_forbidden_actions():
+    one, two = (Categorical(jnp.array([[0.0, x, -jnp.inf]])) for x in (0.0, 1.0))
+    expected = Categorical(jnp.array([[0.0, 0.0]])).kl(Categorical(jnp.array([[0.0, 1.0]])))
+    np.testing.assert_allclose(one.kl(two), expected, rtol=1e-6)
+
+
+def test_divergence_between_gaussians_is_the_mean_difference_of_log_densities():
+    one = DiagonalGaussian(jnp.array([[0.5, -1.0]]), jnp.array([0.2, -0.3]))
+    two = DiagonalGaussian(jnp.array([[0.0, 0.5]]), jnp.array([-0.1, 0.4]))
+    mean, std = np.asarray(one.mean[0]), np.exp(np.asarray(one.log_std))
+    actions = mean + std * np.random.default_rng(0).normal(size=(400_000, 2))
+    densities = [
+        scipy.stats.norm(np.asarray(d.mean[0]), np.exp(np.asarray(d.log_std))).logpdf(actions).sum(axis=1)
+        for d in (one, two)
+    ]
+    gap = densities[0] - densities[1]
+    assert float(one.kl(two)[0]) == pytest.approx(gap.mean(), abs=4 * gap.std() / len(gap) ** 0.5)
+    assert float(one.kl(one)[0]) == pytest.approx(0.0, abs=1e-6)

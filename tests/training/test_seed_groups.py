@@ -231,3 +231,11 @@ def test_an_empty_replay_buffer_is_reported(tmp_path):
     start(small_config(tmp_path / "run", **settings), recorder)
     says = "the replay buffer of seeds [0, 1] is still empty (no episode had a reward above 0): nothing to imitate yet"
     assert recorder.messages == [says]
+
+
+def test_self_imitation_that_moves_nothing_is_reported(tmp_path):
+    recorder = Recorder()
+    settings = {"env": "gym:CartPole-v1", "sil.loss_coef": 0.0, "seeds": 1, "sil.learning_starts": 10, "workers": 1}
+    start(small_config(tmp_path / "run", **settings), recorder)
+    (message,) = recorder.messages
+    assert message.startswith("self-imitation hardly moves the policy of seeds [0]: less than 1% of what a2c does")

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Key, PRNGKeyArray, Shaped
 
-from self_imitation.algorithm import self_imitation
+from self_imitation.algorithm import movement, self_imitation
 from self_imitation.algorithm.components import Agent, Exploration
 from self_imitation.algorithm.normalisation import NormaliserState
 from self_imitation.replay import buffer as replay
@@ -61,9 +61,12 @@ def actor_critic(agent: Agent, normaliser: NormaliserState | None) -> ActorCriti
 
 def update(agent: Agent, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
     """One pass of Algorithm 1 after collecting."""
+    start = state.train.params
     state, learned = update_on_policy(agent, state, rollout)
+    learnt = state.train.params
     state, imitated = imitate(agent, state)  # M times
-    return state, {**learned, **imitated}
+    moved = measure_movement(agent, state, rollout, (start, learnt), (learnt, state.train.params))
+    return state, {**learned, **imitated, **moved}
 
 
 def update_on_policy(agent: Agent, state: AgentState, rollout: Rollout) -> tuple[AgentState, Metrics]:
@@ -127,3 +130,12 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
     )
     state = dataclasses.replace(state, train=train, buffer=buffer, key=key)
     return state, {**metrics, "memory_size": buffer.size.astype("float32")}
+
+
+def measure_movement(
+    agent: Agent, state: AgentState, rollout: Rollout, learner: tuple[Params, Params], imitation: tuple[Params, Params]
+) -> Metrics:
+    """With self-imitation: how far it moved the policy, beside the learner. Parameters before and after each."""
+    if agent.self_imitation is None:
+        return {}
+    return movement.measure(actor_critic(agent, state.normaliser), rollout, learner, imitation)

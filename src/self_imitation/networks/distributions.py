@@ -34,6 +34,11 @@ class Categorical(eqx.Module):
         log_probs = jnp.where(allowed, jax.nn.log_softmax(self.logits), 0.0)
         return -jnp.sum(jnp.where(allowed, jnp.exp(log_probs), 0.0) * log_probs, axis=-1)
 
+    def kl(self, other: "Categorical") -> Float[Array, " batch"]:
+        log_prob, log_prob_other = (jax.nn.log_softmax(logits) for logits in (self.logits, other.logits))
+        gap = jnp.where(self.logits > -jnp.inf, log_prob - log_prob_other, 0.0)
+        return jnp.sum(jnp.exp(log_prob) * gap, axis=-1)
+
 
 class MultiCategorical(eqx.Module):
     """Several independent choices at once."""
@@ -52,6 +57,9 @@ class MultiCategorical(eqx.Module):
 
     def entropy(self) -> Float[Array, " batch"]:
         return sum_over(choice.entropy() for choice in self.choices)
+
+    def kl(self, other: "MultiCategorical") -> Float[Array, " batch"]:
+        return sum_over(own.kl(its) for own, its in zip(self.choices, other.choices, strict=True))
 
 
 class DiagonalGaussian(eqx.Module):
@@ -74,6 +82,11 @@ class DiagonalGaussian(eqx.Module):
     def entropy(self) -> Float[Array, " batch"]:
         one = jnp.sum(self.log_std + 0.5 * math.log(2 * math.pi * math.e))
         return jnp.broadcast_to(one, self.mean.shape[:1])
+
+    def kl(self, other: "DiagonalGaussian") -> Float[Array, " batch"]:
+        wider = other.log_std - self.log_std
+        spread = jnp.exp(-2 * wider) + jnp.square((self.mean - other.mean) * jnp.exp(-other.log_std))
+        return jnp.sum(wider + 0.5 * (spread - 1.0), axis=-1)
 
 
 def sum_over(parts: Iterable[Float[Array, " batch"]]) -> Float[Array, " batch"]:

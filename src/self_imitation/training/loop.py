@@ -27,6 +27,9 @@ ETA_AFTER = 0.5
 MIN_ETA = 10.0
 """Shorter remaining times, in seconds, are not reported."""
 
+INERT = 0.01
+"""Self-imitation that moves the policy by less than this share of the learner's movement is reported."""
+
 
 @runtime_checkable
 class Listener(Protocol):
@@ -231,7 +234,9 @@ class Training:
         self._warn_if_nothing_to_learn_from(rows)
 
     def _warn_if_nothing_to_learn_from(self, rows: list[Row]) -> None:
-        """Once, after a tenth of the steps: seeds without any reward so far, or with an empty replay buffer."""
+        """Once, after a tenth of the steps: seeds without any reward so far, with an empty replay buffer, or with
+        self-imitation that changes nothing.
+        """
         self._rewarded |= {int(row["seed"]) for row in rows if _has_reward(row)}
         if self._warned or self.counters.iteration * 10 < self.config.iterations:
             return
@@ -247,6 +252,10 @@ class Training:
         elif empty:
             why = "no episode had a reward above 0"
             self.listener.message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
+        elif still := [int(row["seed"]) for row in rows if row.get("sil_kl", 1.0) < INERT * row.get("policy_kl", 0.0)]:
+            self._warned = True
+            share = f"less than {INERT:.0%} of what {self.config.parts.learner} does (sil_kl, policy_kl)"
+            self.listener.message(f"self-imitation hardly moves the policy of seeds {still}: {share}")
 
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""

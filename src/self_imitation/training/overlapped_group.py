@@ -7,7 +7,7 @@ Nothing of such environments can be saved, so where they stand is kept by the gr
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ from self_imitation.rollout.in_program import Collection
 from self_imitation.training.group import GroupState, accumulate, over_seeds, split_keys
 from self_imitation.training.in_program_group import InProgramGroup
 from self_imitation.training.metrics import MetricsAccumulator
-from self_imitation.types import Rollout, SeedMetrics
+from self_imitation.types import Params, Rollout, SeedMetrics
 
 
 def applies(config: TrainConfig, agent: Agent) -> bool:
@@ -40,6 +40,12 @@ class Carry(eqx.Module):
     collection: Collection
     rollout: Rollout
     """The latest one, which is learnt from next."""
+    learnt: Params
+    """Parameters after learning and before imitation, in the latest iteration."""
+
+
+Learning: TypeAlias = tuple[AgentState, Params]
+"""The agents, and their parameters after learning and before imitation."""
 
 
 class OverlappedGroup(InProgramGroup):
@@ -50,40 +56,53 @@ class OverlappedGroup(InProgramGroup):
         seeds = len(self.seeds)
         rollout = jax.tree.map(lambda leaf: jnp.zeros((seeds, *leaf.shape), leaf.dtype), self.rollout_shape)
         # The first rollout to learn from has no valid step.
-        self._under_way: tuple[Collection, Rollout] = jax.device_put((collection, rollout), self.device)
+        self._under_way: tuple[Any, ...] = jax.device_put((collection, rollout), self.device)
 
     def compile(self, state: GroupState) -> None:
         def iterations(carry: Carry, count: Int[Array, ""]) -> Carry:
             return jax.lax.fori_loop(0, count, lambda _, carry: self._iterate(carry), carry)
 
+        self._under_way = (*self._under_way, jax.tree.map(jnp.copy, state.agents.train.params))
         carry = Carry(state.agents, state.metrics, *self._under_way)
         self._program: Any = jax.jit(iterations, donate_argnums=0).lower(carry, jnp.int32(0)).compile()
 
     def run(self, state: GroupState, iterations: int) -> GroupState:
         carry = self._program(Carry(state.agents, state.metrics, *self._under_way), np.int32(iterations))
-        self._under_way = carry.collection, carry.rollout
+        self._under_way = carry.collection, carry.rollout, carry.learnt
         return jax.block_until_ready(GroupState(carry.agents, None, carry.metrics))
 
     def _iterate(self, carry: Carry) -> Carry:
         """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""
         agents, key = split_keys(carry.agents)
-        collection, rollout, agents, (learned, imitated) = self.collector.collect_while(
+        collection, rollout, (agents, learnt), (learned, imitated) = self.collector.collect_while(
             agents.policy,
             carry.collection,
             key,
             self.config.num_steps,
             partial(self._learn_from, carry.rollout),
-            partial(self._imitate, self._updates_per_step),
-            agents,
+            self._imitate_in_later_steps,
+            (agents, carry.learnt),
         )
         measured = {**learned, **self._mean_over_updates(learned, imitated)}
-        return Carry(agents, accumulate(carry.metrics, rollout, measured), collection, rollout)
+        return Carry(agents, accumulate(carry.metrics, rollout, measured), collection, rollout, learnt)
 
-    def _learn_from(self, rollout: Rollout, agents: AgentState) -> tuple[AgentState, SeedMetrics]:
-        """In the first step: learn from the rollout, then make the updates that the later steps leave over."""
+    def _learn_from(self, rollout: Rollout, state: Learning) -> tuple[Learning, SeedMetrics]:
+        """In the first step: learn from the rollout, then make the updates that the later steps leave over.
+
+        Self-imitation's movement of the policy is that of the iteration before.
+        """
+        agents, learnt_before = state
+        start = agents.train.params
         agents, learned = over_seeds(algorithm.update_on_policy, self.agent)(agents, rollout)
+        learnt = agents.train.params
+        measure = jax.vmap(partial(algorithm.measure_movement, self.agent))
+        moved = measure(agents, rollout, (start, learnt), (learnt_before, start))
         agents, imitated = self._imitate(self._updates_in_first_step, agents)
-        return agents, {**learned, **imitated}
+        return (agents, learnt), {**learned, **imitated, **moved}
+
+    def _imitate_in_later_steps(self, state: Learning) -> tuple[Learning, SeedMetrics]:
+        agents, measured = self._imitate(self._updates_per_step, state[0])
+        return (agents, state[1]), measured
 
     def _imitate(self, updates: int, agents: AgentState) -> tuple[AgentState, SeedMetrics]:
         if not updates:
