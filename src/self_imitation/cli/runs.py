@@ -77,14 +77,16 @@ def evaluate(arguments: Sequence[str]) -> int:
     low, high = result.interval
     how = "greedy" if given.greedy else "sampled"
     episodes = "episode" if given.episodes == 1 else "episodes"
-    interval = f", 95 % interval over seeds {low:.3f} to {high:.3f}" if len(result.seeds) > 1 else ""
+    interval = (
+        f", 95 % interval {low:.3f} to {high:.3f} (n = {len(result.seeds)} seeds)" if len(result.seeds) > 1 else ""
+    )
     print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} {episodes} per seed)")
     if run.config.env.startswith("atari:"):
         print(_compare_with_human(run.config.env.removeprefix("atari:"), result.mean))
     if given.json:
         data = {
             "return_mean": result.mean,
-            "return_interval_95": [low, high],
+            "return_interval_95": [low, high] if len(result.seeds) > 1 else [None, None],
             "seeds": [
                 {"seed": seed, "return_mean": float(returns.mean()), "returns": returns.tolist()}
                 for seed, returns in zip(result.seeds, result.returns, strict=True)

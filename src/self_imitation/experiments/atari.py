@@ -88,8 +88,8 @@ class Atari(Experiment):
             (line["game"], line["agent"], f"{line['steps_per_second']:,.0f}", f"{line['hours']:.2f}") for line in lines
         ]
         return f"""\
-Scores are means over seeds of each seed's mean raw score over its last 100 games, with bootstrap intervals over
-{settings.seeds} seeds: with so few, only large differences are detected. Thin lines are single seeds.
+Scores are means over seeds of each seed's mean raw score over its last 100 games, with Student's intervals over
+n = {settings.seeds} seeds: with so few, only large differences are detected. Thin lines are single seeds.
 
 First points: the number of steps until a seed first scored, to the resolution of the metrics. Until then there is
 nothing to imitate, so finding the first points is a matter of luck for both agents. On Freeway, for example, a random

@@ -69,8 +69,8 @@ class GridWorlds(Experiment):
     def text(self, lines: Sequence[Line], loaded: Sequence[Run], settings: Settings) -> str:
         return f"""\
 A seed solves a task if its mean return in the last row of metrics ({TrainConfig().log_every:,} steps) is at least
-{SOLVED:.0%} of the best possible return (7, or 9 with apples). Intervals are bootstrapped over seeds for means, and
-Wilson's for fractions.
+{SOLVED:.0%} of the best possible return (7, or 9 with apples). Intervals over n = {settings.seeds} seeds are Student's
+for means and Wilson's for fractions.
 
 {self.comparison(lines)}
 

@@ -71,10 +71,12 @@ class Mujoco(Experiment):
     def table(self, lines: Sequence[Line]) -> str:
         rows = []
         for line in lines:
-            final = "{final_mean:,.0f} ({final_low:,.0f} to {final_high:,.0f})".format(**line)
+            final = "{final_mean:,.0f} ({final_low:,.0f} to {final_high:,.0f}, {seeds})".format(**line)
             known = f"{BASELINES[line['task']]:,.0f}" if _has_baseline(line) else ""
             rows.append((_title(line["task"], line["delay"]), line["agent"] + _with_changes(line), final, known))
-        return markdown(("task", "agent", "return of the last 100 episodes (95 %)", "OpenAI's baselines"), rows)
+        return markdown(
+            ("task", "agent", "return of the last 100 episodes (95 %, n seeds)", "OpenAI's baselines"), rows
+        )
 
     def tables(self, lines: Sequence[Line], loaded: Sequence[Run]) -> dict[str, Sequence[Line]]:
         return {"table.csv": lines, "contrasts.csv": contrasts(loaded)}
@@ -82,7 +84,7 @@ class Mujoco(Experiment):
     def text(self, lines: Sequence[Line], loaded: Sequence[Run], settings: Settings) -> str:
         found = contrasts(loaded)
         return f"""\
-Returns are means over seeds of each seed's mean return over its last 100 episodes, with bootstrap intervals over seeds.
+Returns are means over seeds of each seed's mean return over its last 100 episodes, with Student's intervals over seeds.
 PPO compared with OpenAI's baselines, on which the paper's code is based (older versions of the tasks, so only a rough
 guide): {_against_baselines(lines)}.
 
@@ -96,7 +98,8 @@ priority exponents; here all tasks and both agents share one setting.
 
 {_in_words(found)}
 
-Intervals are bootstrapped over {settings.seeds} seeds per agent: with so few, only large differences are detected.
+Intervals are Welch's over n = {settings.seeds} seeds per agent, corrected for reading {len(found)} of them together
+(Bonferroni): with so few seeds, only large differences are detected.
 
 Each seed trains for {settings.steps:,} steps. `curves.csv` has the mean return of every seed at every logging point;
 `table.csv` and `contrasts.csv` have the tables above."""
@@ -109,13 +112,19 @@ def contrasts(loaded: Sequence[Run]) -> list[Line]:
     for task, (what, (weights, _)) in product(TASKS, CONTRASTS.items()):
         samples = [finals[task, delay, agent] for delay, agent in product(DELAYS, AGENTS)]
         mean = float(sum(weight * sample.mean() for weight, sample in zip(weights, samples, strict=True)))
-        low, high = statistics.contrast_interval(samples, weights)
+        low, high = statistics.contrast_interval(samples, weights, comparisons=len(TASKS) * len(CONTRASTS))
         found.append({"task": task, "what": what, "mean": mean, "low": low, "high": high})
     return found
 
 
 def _contrast_table(found: Sequence[Line]) -> str:
-    header = "PPO+SIL minus PPO (95 %)", "normal rewards", "in the paper", "delayed rewards", "delayed minus normal"
+    header = (
+        "PPO+SIL minus PPO (95 %, all at once)",
+        "normal rewards",
+        "in the paper",
+        "delayed rewards",
+        "delayed minus normal",
+    )
     rows = []
     for task in TASKS:
         claim = "better" if task in IMPROVED_IN_THE_PAPER else "not listed as better"

@@ -1,27 +1,39 @@
-"""Confidence intervals."""
+"""Confidence intervals that hold for few seeds.
+
+The percentile bootstrap is too narrow there: over 5 normal values, its 95 % interval covers the mean in 83 to 88 % of
+cases. Student's interval covers it in 95 %.
+"""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
-
-RESAMPLES = 2000
+from scipy.special import stdtrit
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean."""
+    """Student's 95 % interval of the mean; NaN for a single value."""
     return contrast_interval([np.asarray(values, float)], [1])
 
 
-def contrast_interval(samples: Sequence[np.ndarray], weights: Sequence[float]) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a weighted sum of means, such as a difference (weights 1 and -1).
+def contrast_interval(
+    samples: Sequence[np.ndarray], weights: Sequence[float], comparisons: int = 1
+) -> tuple[float, float]:
+    """Welch's 95 % interval of a weighted sum of means, such as a difference (weights 1 and -1).
 
-    Each sample is resampled independently. Resampling is seeded: equal values give equal intervals.
+    Samples may differ in size and variance. `comparisons`: how many such intervals are read together; all of them hold
+    at once in 95 % of cases (Bonferroni). NaN if a sample has a single value.
     """
-    generator = np.random.default_rng(0)
-    means = [sample[generator.integers(0, len(sample), (RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
-    low, high = np.quantile(np.tensordot(weights, means, axes=1), [0.025, 0.975])
-    return float(low), float(high)
+    used = [(weight, sample) for weight, sample in zip(weights, samples, strict=True) if weight]
+    mean = sum(weight * float(sample.mean()) for weight, sample in used)
+    if any(len(sample) < 2 for _, sample in used):
+        return math.nan, math.nan
+    parts = [weight**2 * float(sample.var(ddof=1)) / len(sample) for weight, sample in used]
+    if not sum(parts):
+        return mean, mean
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(sample) - 1) for part, (_, sample) in zip(parts, used, strict=True))
+    spread = float(stdtrit(freedom, 1 - 0.025 / comparisons)) * math.sqrt(sum(parts))
+    return mean - spread, mean + spread
 
 
 def fraction_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:

@@ -163,7 +163,7 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the mean, over seeds."""
+        """Student's 95 % interval of the mean over seeds; NaN for a single one."""
         return statistics.mean_interval(self.returns.mean(axis=1))
 
 
@@ -248,7 +248,7 @@ class Run:
                 }
             )
         final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
-        low, high = statistics.mean_interval(final) if len(final) else (None, None)
+        low, high = statistics.mean_interval(final) if len(final) > 1 else (None, None)
         seconds = rows[-1]["seconds"] if rows else 0.0
         step = int(rows[-1]["step"]) if rows else 0
         return {
