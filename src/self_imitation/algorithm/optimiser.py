@@ -16,6 +16,7 @@ def create(config: OptimiserConfig, gradient_steps: int) -> optax.GradientTransf
     if config.schedule == "linear":
         learning_rate = optax.linear_schedule(config.learning_rate, 0.0, gradient_steps)
     if config.kind == "adam":
+        # Deviation: the authors' Adam adds epsilon to the root before the bias correction, Optax's after it.
         step = optax.adam(learning_rate, eps=config.epsilon)
     else:
         step = optax.rmsprop(learning_rate, config.decay, config.epsilon, initial_scale=1.0, eps_in_sqrt=True)

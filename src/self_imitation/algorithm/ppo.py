@@ -123,6 +123,7 @@ class PPO(Learner):
         "sil.buffer_size": 50_000,
         "sil.importance_exponent": 0.1,
     }
+    # Deviation: the authors pass PPO's own entropy coefficient to self-imitation, which is 0 on their tasks.
     preset_defaults = {"authors": {"sil.ent_coef": 0.0, "sil.max_neg_log_prob": 100.0}}  # noqa: RUF012
 
     @classmethod

@@ -6,7 +6,7 @@ from self_imitation.types import Discrete, Spec
 
 SIDE, STACK, FRAME_SKIP = 84, 4, 4
 MAX_FRAMES = 108_000
-"""Of an episode (paper: 30 minutes at 60 frames per second)."""
+"""Of an episode: 30 minutes at 60 frames per second, the usual limit. The paper names none."""
 MAX_EMULATORS = 1024
 """In one process: each takes up to 0.1 s to start, during which Ctrl-C is not noticed."""
 

@@ -138,6 +138,8 @@ class Spaces:
     def action(self, chosen: Any, xp: Any = np) -> Any:
         """The policy's actions [N, ...] within the environment's bounds, in its shape and dtype."""
         if isinstance(self.spec.actions, Continuous):
+            # Deviation: the authors pass actions on as they are; MuJoCo clips them to the same bounds itself, but for
+            # the control cost in the reward.
             low, high = self._bounds
             chosen = xp.minimum(xp.maximum(chosen, low), high)
         else:
