@@ -68,6 +68,7 @@ def build(
     learner=None,
     bonuses=None,
     actor_critic=Network.__call__,
+    imitation_optimiser=None,
     **configs,
 ) -> Agent:
     """The agent of this name for a probe; `a2c=A2CConfig(...)` replaces the settings of a component."""
@@ -86,6 +87,7 @@ def build(
         spec=spec,
         actor_critic=actor_critic,
         optimiser=optimisers.create(OPTIMISER, 1),
+        imitation_optimiser=imitation_optimiser,
         num_envs=NUM_ENVS,
         num_steps=NUM_STEPS,
         learner_name=parts.learner,
@@ -119,7 +121,8 @@ def begin(environment, agent, seed=0) -> Training:
     normaliser = None if agent.normaliser is None else agent.normaliser.init()
     components = {name: bonus.init(key_bonus, NUM_ENVS) for name, bonus in agent.bonuses.items()}
     components[agent.learner_name] = agent.learner.init(key_learner, agent.spec, params)
-    state = AgentState(TrainState(params, agent.optimiser.init(params)), normaliser, None, components, key)
+    train, own = TrainState(params, agent.optimiser.init(params)), agent.imitation_optimiser
+    state = AgentState(train, own and own.init(params), normaliser, None, components, key)
     if agent.self_imitation is not None:
         like = jax.eval_shape(partial(collect, environment, agent), state, envs)[2]
         buffer = replay.create(like, agent.self_imitation, agent.spec.max_episode_steps)

@@ -77,6 +77,13 @@ def test_self_imitation_uses_the_discount_of_the_learner_unless_it_is_set(settin
     assert config.sil.gamma == gamma
 
 
+def test_a_learning_rate_of_its_own_needs_an_optimiser_of_its_own():
+    own = {"sil.optimiser": "own", "sil.learning_rate": 1e-4}
+    assert validate(resolve("mujoco:Hopper", "authors", {"agent": "ppo+sil", **own})).sil.learning_rate == 1e-4
+    with pytest.raises(UsageError, match=r"^sil\.learning_rate: 0\.0001 is not allowed; it has no effect with"):
+        validate(resolve("mujoco:Hopper", "authors", {"agent": "ppo+sil", "sil.learning_rate": 1e-4}))
+
+
 @cache
 def docstrings(kind: type) -> dict[str, str | None]:
     return {param.arg_name: param.description for param in docstring_parser.parse_from_object(kind).params}

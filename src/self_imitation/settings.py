@@ -99,7 +99,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """One optimiser, shared by the on-policy and the self-imitation updates (authors' code)."""
+    """The optimiser of the on-policy updates and, unless it has its own, of self-imitation."""
 
     kind: Literal["rmsprop", "adam"] = setting("rmsprop", one_of("rmsprop", "adam"))
     """RMSProp for A2C, Adam for PPO (authors' code)."""
@@ -137,6 +137,11 @@ class SelfImitationConfig:
     """Steps sampled per update (paper, hyperparameter tables); fewer while the buffer holds less."""
     loss_coef: float = setting(1.0, real(0))
     """Coefficient of the whole loss (paper, hyperparameter tables)."""
+    optimiser: Literal["shared", "own"] = setting("shared", one_of("shared", "own"))
+    """shared: the learner's, with its running statistics (authors' code); own: another one with the same settings.
+    Beside PPO's many steps, a shared Adam hardly moves for self-imitation, whatever the coefficient of its loss."""
+    learning_rate: float | None = setting(None, or_none(real(0, above=True)))
+    """With an optimiser of its own. None: that of the learner."""
     gamma: float | None = setting(0.99, or_none(real(0, 1)))
     """Discount of the stored returns. None: the learner's. A lower one makes R small beside V: little is imitated."""
     max_advantage: float | None = setting(None, or_none(real(0, above=True)))
@@ -169,6 +174,8 @@ class SelfImitationConfig:
     """Exponent of the importance weights (p / p_min)^-x (paper: 0.1 on hard exploration games, else 0.4)."""
 
     def check_consistency(self) -> None:
+        if self.learning_rate is not None and self.optimiser == "shared":
+            raise bad_value("sil.learning_rate", self.learning_rate, "it has no effect with sil.optimiser = shared")
         for name in ("batch_size", "learning_starts"):
             value = getattr(self, name)
             if value > self.buffer_size - (name == "learning_starts"):

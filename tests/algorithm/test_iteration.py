@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from learning import CONFIGS, SIL, begin, build, compiled_iteration
 from probes import ChosenReward, TwoSteps
@@ -295,3 +296,21 @@ def test_acting_records_what_the_learner_asks_for(plain):
     action, extras = iteration.act(built, state.policy, observation, jax.random.key(0))
     distribution, _ = built.actor_critic(state.train.params, observation)
     np.testing.assert_allclose(extras["log_prob"], distribution.log_prob(action), rtol=1e-6)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_self_imitation_may_have_an_optimiser_of_its_own(own):
+    """Then its steps leave the statistics of the learner's optimiser alone, and the learner's leave its own alone."""
+    optimiser = optax.adam(0.01) if own else None
+    sil = dataclasses.replace(KEEP_ALL, batch_size=8, updates=2)
+    agent = build(TWO_STEPS, "a2c+sil", sil=sil, imitation_optimiser=optimiser)
+    trained, _, _ = compiled_iteration(TWO_STEPS, agent)(begin(TWO_STEPS, agent))
+    before = trained.agent
+    after, _ = jax.jit(lambda state: iteration.imitate(agent, state))(before)
+    moved = jax.tree.map(lambda a, b: bool((a != b).any()), before.train, after.train)
+    assert any(jax.tree.leaves(moved.params))
+    assert any(jax.tree.leaves(moved.optimiser_state)) == (not own)
+    if own:
+        assert int(after.imitation_optimiser_state[0].count) == int(before.imitation_optimiser_state[0].count) + 2 == 4
+    else:
+        assert after.imitation_optimiser_state is None

@@ -90,7 +90,7 @@ def test_atari_shows_both_agents_beside_the_papers_scores(tmp_path):
     assert "sil reproduce atari --steps 4096\n" in page
     assert "on a machine.\nTraining took 0.3 minutes in total." in page
     assert "Unfinished" not in page
-    assert "| Freeway | a2c | 4,096 | 101 (98.52 to 103) | 100, 101, 102 | not yet, 4.096k, 4.096k | 4,096 | 0 |" in page
+    assert "| Freeway | a2c | 4,096 | 101 (98.52 to 103) | 100, 101, 102 | not yet, 4.096k, 4.096k | 4,096 |" in page
 
 
 def test_grid_worlds_report_ranks_the_agents(tmp_path):

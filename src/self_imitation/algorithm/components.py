@@ -120,6 +120,8 @@ class Agent:
     spec: Spec
     actor_critic: ActorCritic
     optimiser: optax.GradientTransformation
+    imitation_optimiser: optax.GradientTransformation | None
+    """Self-imitation's own; None: it shares the other one."""
     num_envs: int
     num_steps: int
     learner_name: str

@@ -31,6 +31,8 @@ class AgentState(eqx.Module):
     """All that changes while one seed learns."""
 
     train: TrainState
+    imitation_optimiser_state: Any
+    """Where self-imitation has an optimiser of its own."""
     normaliser: NormaliserState | None
     """Running statistics, where observations or rewards are normalised."""
     buffer: ReplayBuffer | None
@@ -125,10 +127,17 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
     normalise = lambda batch: batch  # noqa: E731
     if agent.normaliser is not None and state.normaliser is not None:
         normalise = partial(agent.normaliser.batch, state.normaliser)
-    train, buffer, metrics = self_imitation.imitate(
-        agent.actor_critic, agent.optimiser, state.train, state.buffer, key_sample, config, normalise
+    own, optimiser = agent.imitation_optimiser, agent.imitation_optimiser or agent.optimiser
+    before = state.train if own is None else TrainState(state.train.params, state.imitation_optimiser_state)
+    after, buffer, metrics = self_imitation.imitate(
+        agent.actor_critic, optimiser, before, state.buffer, key_sample, config, normalise
     )
-    state = dataclasses.replace(state, train=train, buffer=buffer, key=key)
+    if own is None:
+        state = dataclasses.replace(state, train=after)
+    else:
+        train = TrainState(after.params, state.train.optimiser_state)
+        state = dataclasses.replace(state, train=train, imitation_optimiser_state=after.optimiser_state)
+    state = dataclasses.replace(state, buffer=buffer, key=key)
     return state, {**metrics, "memory_size": buffer.size.astype("float32")}
 
 

@@ -1,11 +1,13 @@
 """From the settings of a run to its agent and to the state that a seed begins with."""
 
+import dataclasses
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Integer
 
 from self_imitation import registry
@@ -26,11 +28,14 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
         config.components[parts.learner], config.time_limit == "bootstrap"
     )
     bonuses = {name: registry.bonuses()[name].component(config.components[name], spec) for name in parts.bonuses}
-    gradient_steps = learner.gradient_steps + (config.sil.updates if parts.self_imitation else 0)
+    own_optimiser = parts.self_imitation and config.sil.optimiser == "own"
+    shares = parts.self_imitation and not own_optimiser
+    gradient_steps = learner.gradient_steps + (config.sil.updates if shares else 0)
     return Agent(
         spec=spec,
         actor_critic=partial(_call, precision=jnp.dtype(config.precision)),
         optimiser=optimisers.create(config.optimiser, config.iterations * gradient_steps),
+        imitation_optimiser=_own_optimiser(config) if own_optimiser else None,
         num_envs=config.num_envs,
         num_steps=config.num_steps,
         learner_name=parts.learner,
@@ -39,6 +44,12 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
         self_imitation=config.sil if parts.self_imitation else None,
         normaliser=_normaliser(config, spec, learner.config.gamma),
     )
+
+
+def _own_optimiser(config: TrainConfig) -> optax.GradientTransformation:
+    learning_rate = config.sil.learning_rate or config.optimiser.learning_rate
+    own = dataclasses.replace(config.optimiser, learning_rate=learning_rate)
+    return optimisers.create(own, config.iterations * config.sil.updates)
 
 
 def _call(network: Any, observation: Any, precision: np.dtype) -> Any:
@@ -76,7 +87,9 @@ def initial_state(
         buffer = replay.create(like, agent.self_imitation, _max_pending_steps(agent), agent.spec.stack)
     normaliser = None if agent.normaliser is None else agent.normaliser.init()
     train = TrainState(params, agent.optimiser.init(params))
-    return AgentState(train, normaliser, buffer, components, jax.random.key(seed))
+    own = agent.imitation_optimiser
+    own_state = None if own is None else own.init(params)
+    return AgentState(train, own_state, normaliser, buffer, components, jax.random.key(seed))
 
 
 def _max_pending_steps(agent: Agent) -> int:

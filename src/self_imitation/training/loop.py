@@ -252,7 +252,7 @@ class Training:
         elif empty:
             why = "no episode had a reward above 0"
             self.listener.message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
-        elif still := [int(row["seed"]) for row in rows if row.get("sil_kl", 1.0) < INERT * row.get("policy_kl", 0.0)]:
+        elif still := [int(row["seed"]) for row in rows if _is_inert(row)]:
             self._warned = True
             share = f"less than {INERT:.0%} of what {self.config.parts.learner} does (sil_kl, policy_kl)"
             self.listener.message(f"self-imitation hardly moves the policy of seeds {still}: {share}")
@@ -308,6 +308,11 @@ def _discount_note(config: TrainConfig) -> str:
     if not config.parts.self_imitation or config.sil.gamma is None or config.sil.gamma >= gamma:
         return ""
     return f"sil.gamma {config.sil.gamma:g} is below {learner}.gamma {gamma:g}: little will be imitated"
+
+
+def _is_inert(row: Row) -> bool:
+    """Whether self-imitation has much to imitate and moves nothing."""
+    return row.get("sil_imitated", 0.0) > 0.5 and row["sil_kl"] < INERT * row["policy_kl"]
 
 
 def _has_reward(row: Row) -> bool:
