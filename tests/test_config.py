@@ -13,6 +13,8 @@ from self_imitation.environments import registry as environments
 from self_imitation.errors import UsageError
 from self_imitation.settings import flatten
 from self_imitation.storage.config_file import from_json, to_json
+from self_imitation.training import agents
+from self_imitation.types import Discrete, Spec
 
 
 def test_authors_preset_is_the_default_and_has_the_settings_of_the_authors_grid_world_runs():
@@ -73,8 +75,8 @@ def test_only_the_agents_own_components_have_settings():
     ],
 )
 def test_self_imitation_uses_the_discount_of_the_learner_unless_it_is_set(settings, gamma):
-    config = validate(resolve("mujoco:Hopper", "authors", {"agent": "ppo+sil", **settings}))
-    assert config.sil.gamma == gamma
+    config = resolve("mujoco:Hopper", "authors", {"agent": "ppo+sil", **settings})
+    assert agents.build(config, Spec((3,), Discrete(2), 100)).self_imitation.gamma == gamma
 
 
 def test_a_learning_rate_of_its_own_needs_an_optimiser_of_its_own():

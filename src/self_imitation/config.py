@@ -192,17 +192,13 @@ def _refuse_unknown(config: TrainConfig, name: str, known: Mapping[str, object])
 
 
 def validate(config: TrainConfig) -> TrainConfig:
-    """The config with canonical names of environment and agent and with the discount of self-imitation, or a
-    `UsageError` that names the first bad value.
-    """
+    """The config with canonical names of environment and agent, or a `UsageError` that names the first bad value."""
     entry, agent = environments.find(config.env), config.parts
     config = dataclasses.replace(config, env=entry.name, agent=str(agent))
     settings.check(config)
     for name, own in config.components.items():
         settings.check(own, f"{name}.")
     config.sil.check_consistency()
-    if agent.self_imitation and config.sil.gamma is None:
-        config = override(config, {"sil.gamma": config.components[agent.learner].gamma})
     learner = registry.learners()[agent.learner].component
     learner.check(config.components[agent.learner], config.num_envs, config.num_steps)
     if config.seed + config.seeds > 2**32:

@@ -324,7 +324,7 @@ def filled_buffer(state, action, reward):
     finished = np.arange(LONGEST)[:, None] < len(state)  # the padding is one more episode, not finished
     columns = {"action": padded(action, np.int32), "terminated": finished}
     rollout = state_rollout(padded(state, int), padded(reward, np.float32), [0], states=STATES, **columns)
-    buffer = run_insert(replay.create(rollout, SMALL, max_pending_steps=1), rollout, SMALL)
+    buffer = run_insert(replay.create(rollout, SMALL, max_pending_steps=LONGEST + 1), rollout, SMALL)
     assert int(buffer.size) == len(state)
     return buffer
 

@@ -84,7 +84,7 @@ def test_every_setting_of_the_agent_is_a_flag_with_its_default_and_meaning(capsy
     groups = re.findall(r"(\w+) options", page)
     parts = {"sil", *registry.components()}
     assert set(groups) & parts == set(agent.split("+"))
-    assert "One optimiser, shared by the on-policy and the self-imitation updates" in page, "groups are described"
+    assert "The optimiser of the on-policy updates" in page, "groups are described"
 
 
 def test_help_shows_the_defaults_of_environment_and_preset(capsys):

@@ -67,7 +67,7 @@ def test_the_papers_six_mujoco_tasks():
     for entry in entries:
         assert entry.search == {
             "optimiser.learning_rate": (3e-4, 1e-4, 5e-5, 3e-5),
-            "sil.vf_coef": (0.01, 0.05),
+            "sil.vf_coef": (0.005, 0.025),
             "sil.priority_exponent": (0.6, 1.0),
         }
         override(resolve(entry.name, "paper"), {name: values[0] for name, values in entry.search.items()})

@@ -18,6 +18,7 @@ from self_imitation.algorithm.normalisation import Normaliser
 from self_imitation.config import TrainConfig
 from self_imitation.networks import actor_critic
 from self_imitation.replay import buffer as replay
+from self_imitation.settings import SelfImitationConfig
 from self_imitation.types import Params, Rollout, Spec, TrainState
 
 
@@ -41,9 +42,13 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
         learner_name=parts.learner,
         learner=learner,
         bonuses=bonuses,
-        self_imitation=config.sil if parts.self_imitation else None,
+        self_imitation=_self_imitation(config, learner.config.gamma) if parts.self_imitation else None,
         normaliser=_normaliser(config, spec, learner.config.gamma),
     )
+
+
+def _self_imitation(config: TrainConfig, gamma: float) -> SelfImitationConfig:
+    return config.sil if config.sil.gamma is not None else dataclasses.replace(config.sil, gamma=gamma)
 
 
 def _own_optimiser(config: TrainConfig) -> optax.GradientTransformation:
