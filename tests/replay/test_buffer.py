@@ -5,6 +5,7 @@ import math
 import re
 from collections import deque
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,7 +156,7 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert_allclose(stored.tree.minimum, weight[slots].min(initial=np.inf), rtol=1e-5)
     assert_allclose(stored.largest_priority, model.largest_priority, rtol=1e-6)
     assert_array_equal(stored.pending.length, [len(steps) for steps in model.unfinished])
-    assert bool(stored.negative_seen) == model.negative_seen
+    assert bool(stored.pending.negative_seen) == model.negative_seen
 
 
 def empty(rollout: Rollout, config: SelfImitationConfig, max_pending_steps: int = 150) -> tuple[ReplayBuffer, Model]:
@@ -208,8 +209,7 @@ def assert_same_bits(one, other) -> None:
 
 
 def without_pending(stored: ReplayBuffer) -> tuple:
-    others = "pending", "stack", "negative_seen"
-    return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name not in others)
+    return tuple(getattr(stored, f.name) for f in dataclasses.fields(stored) if f.name not in ("pending", "stack"))
 
 
 def with_resets(rollout: Rollout, resetting: np.ndarray) -> tuple[Rollout, np.ndarray]:
@@ -510,9 +510,12 @@ def test_observations_and_actions_keep_their_shape_and_type():
 
 
 def test_pending_episodes_can_be_dropped():
-    stored = follow(PLAIN, one_env([5, 100]))
+    """But not that rewards can be negative."""
+    stored = follow(PLAIN, one_env([5, 100], rewards=[-1.0] + [1.0] * 104))
     assert stored.pending.length[0] > 0
     dropped = replay.drop_pending(stored)
+    assert dropped.pending.negative_seen
+    dropped = eqx.tree_at(lambda b: b.pending.negative_seen, dropped, np.array(False))
     for leaf, before in zip(jax.tree.leaves(dropped.pending), jax.tree.leaves(stored.pending), strict=True):
         assert not np.asarray(leaf).any()
         assert (leaf.shape, leaf.dtype) == (before.shape, before.dtype)

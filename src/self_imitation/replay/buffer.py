@@ -1,10 +1,9 @@
 """The replay buffer of Algorithm 1: finished episodes with their returns, sampled by how much they beat V.
 
-`EpisodeBuffer` (the paper's E) is a ring of the latest rollouts, in which episodes wait until they end. `ReplayBuffer`
+`EpisodeBuffer` (the paper's E, in `episodes`) has the episodes that wait for their end. `ReplayBuffer`
 (the paper's D) is a ring of steps of finished episodes with a priority tree over it; the oldest steps are overwritten.
 An episode moves from one to the other when it ends, at a cost proportional to its length; an episode that is not kept
-never touches the replay buffer. Of an episode that is longer than the ring, the older half moves whenever the ring is
-full, so that no part of it is lost; its returns are those of the steps seen by then.
+never touches the replay buffer.
 
 Where an observation is a stack of the episode's latest frames, each frame is stored once, with its age, and stacks are
 rebuilt when sampled. So that the oldest step still has the frames before it, the ring of frames is longer than the
@@ -14,11 +13,10 @@ capacity by the frames that a stack looks back; the steps there can't be sampled
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
-from self_imitation.arrays import scan_unrolled
-from self_imitation.replay import priority_tree
+from self_imitation.replay import episodes, priority_tree
+from self_imitation.replay.episodes import EpisodeBuffer, Finished
 from self_imitation.replay.priority_tree import PriorityTree
 from self_imitation.replay.returns import discounted_returns
 from self_imitation.settings import SelfImitationConfig
@@ -30,27 +28,6 @@ MIN_PRIORITY = 1e-6
 CHUNK, FRAME_CHUNK = 64, 256
 """Steps of an episode that are moved into the replay buffer at a time. Larger with frames: those runs train on a GPU,
 where one iteration of the loop has a fixed cost."""
-
-
-class EpisodeBuffer(eqx.Module):
-    """The latest steps of each environment, in whole rollouts, and the state of its unfinished episode."""
-
-    observation: Observation
-    """[ring, N, ...]; of a stack, the newest frame."""
-    action: Shaped[Array, "ring N ..."]
-    reward: Float[Array, "ring N"]
-    position: Int[Array, ""]
-    """Row where the next rollout is written."""
-    length: Int[Array, " N"]
-    """Steps stored of the unfinished episode."""
-    since_positive: Int[Array, " N"]
-    """Steps after the unfinished episode's latest reward above 0; if it had none, all of its steps."""
-    since_reward: Int[Array, " N"]
-    """The same for rewards other than 0."""
-    truncated_start: Bool[Array, " N"]
-    """Whether the first steps of the unfinished episode have moved on."""
-    max_pending_steps: int = eqx.field(static=True)
-    """Steps stored of an unfinished episode."""
 
 
 class ReplayBuffer(eqx.Module):
@@ -66,8 +43,6 @@ class ReplayBuffer(eqx.Module):
     head: Int[Array, ""]
     size: Int[Array, ""]
     largest_priority: Float[Array, ""]
-    negative_seen: Bool[Array, ""]
-    """Whether any reward was below 0."""
     pending: EpisodeBuffer
     stack: int = eqx.field(static=True)
 
@@ -93,45 +68,30 @@ def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, st
     `max_pending_steps`: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
     `stack`: frames per observation, along its last axis, the newest last.
     """
-    steps, num_envs = like.reward.shape
     max_pending_steps = min(config.max_pending_steps or max_pending_steps, config.buffer_size)
-    ring = steps * (-(-max_pending_steps // steps) + 1)  # one more rollout, which arrives while others still wait
     slots = config.buffer_size + stack - 1
-    frame = jax.eval_shape(lambda observation: _newest_frame(observation, stack), like.observation)
+    frame = jax.eval_shape(lambda observation: episodes.newest_frame(observation, stack), like.observation)
 
-    def zeros(outer: tuple[int, ...], tree: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: jnp.zeros((*outer, *leaf.shape[2:]), leaf.dtype), tree)
+    def zeros(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape[2:]), leaf.dtype), tree)
 
     return ReplayBuffer(
-        observation=zeros((slots,), frame),
+        observation=zeros(frame),
         age=None if stack == 1 else jnp.zeros(slots, jnp.uint8),
-        action=zeros((slots,), like.action),
+        action=zeros(like.action),
         returns=jnp.zeros(slots),
         tree=priority_tree.create(slots),
         head=jnp.int32(0),
         size=jnp.int32(0),
         largest_priority=jnp.float32(1.0),
-        negative_seen=jnp.array(False),
-        pending=EpisodeBuffer(
-            observation=zeros((ring, num_envs), frame),
-            action=zeros((ring, num_envs), like.action),
-            reward=zeros((ring, num_envs), like.reward),
-            position=jnp.int32(0),
-            length=jnp.zeros(num_envs, jnp.int32),
-            since_positive=jnp.zeros(num_envs, jnp.int32),
-            since_reward=jnp.zeros(num_envs, jnp.int32),
-            truncated_start=jnp.zeros(num_envs, bool),
-            max_pending_steps=max_pending_steps,
-        ),
+        pending=episodes.create(like, max_pending_steps, stack),
         stack=stack,
     )
 
 
 def insert(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> ReplayBuffer:
     """Insert a rollout; episodes that ended in it move to the replay buffer with their returns, in order of ending."""
-    negative = rollout.reward < 0 if rollout.valid is None else (rollout.reward < 0) & rollout.valid
-    buffer = eqx.tree_at(lambda b: b.negative_seen, buffer, buffer.negative_seen | jnp.any(negative))
-    pending, finished = _append(buffer, rollout, config)
+    pending, finished = episodes.append(buffer.pending, rollout, config, buffer.stack)
     return _store(eqx.tree_at(lambda b: b.pending, buffer, pending), finished, config)
 
 
@@ -173,9 +133,8 @@ def update_priorities(
 
 
 def drop_pending(buffer: ReplayBuffer) -> ReplayBuffer:
-    """Forget all unfinished episodes. Also accepts NumPy arrays with leading axes."""
-    nothing = jax.tree.map(np.zeros_like, buffer.pending)
-    return eqx.tree_at(lambda b: b.pending, buffer, nothing)
+    """Forget all unfinished episodes."""
+    return eqx.tree_at(lambda b: b.pending, buffer, episodes.drop(buffer.pending))
 
 
 def _observation_at(buffer: ReplayBuffer, slot: Int[Array, " batch"]) -> Observation:
@@ -190,110 +149,13 @@ def _observation_at(buffer: ReplayBuffer, slot: Int[Array, " batch"]) -> Observa
     return side_by_side.reshape(*side_by_side.shape[:-2], -1)
 
 
-def _newest_frame(observation: Observation, stack: int) -> Observation:
-    return observation if stack == 1 else observation[..., -(observation.shape[-1] // stack) :]
-
-
-class _Finished(eqx.Module):
-    """What moves to the replay buffer after a rollout: one entry for every step at which an episode could end."""
-
-    length: Int[Array, " entries"]
-    """Steps from the first that moves to `last_row`; 0 where no episode ended, or where it is not kept."""
-    waiting: Int[Array, " entries"]
-    """The latest of these steps, which only count towards the returns of the others and stay."""
-    truncated_start: Bool[Array, " entries"]
-    last_row: Int[Array, " entries"]
-    """Row of the episode buffer."""
-    environment: Int[Array, " entries"]
-
-
-class _Pending(eqx.Module):
-    """State of each environment's unfinished episode, step by step."""
-
-    length: Int[Array, " N"]
-    since_positive: Int[Array, " N"]
-    since_reward: Int[Array, " N"]
-    truncated_start: Bool[Array, " N"]
-
-
-def _append(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> tuple[EpisodeBuffer, _Finished]:
-    pending = buffer.pending
-    steps, num_envs = rollout.reward.shape
-    ring, half = pending.reward.shape[0], pending.max_pending_steps // 2
-
-    def follow(before: _Pending, step: tuple) -> tuple[_Pending, _Pending]:
-        reward, ended, valid = step
-        # A reset step comes between two episodes, so an episode's rows stay contiguous without it.
-        added = 1 if valid is None else valid.astype(jnp.int32)
-        reward = reward * added
-        now = _Pending(
-            before.length + added,
-            jnp.where(reward > 0, 0, before.since_positive + added),
-            jnp.where(reward != 0, 0, before.since_reward + added),
-            before.truncated_start,
-        )
-        full = now.length == pending.max_pending_steps
-        half_moved = _Pending(
-            jnp.where(full, half, now.length), now.since_positive, now.since_reward, now.truncated_start | full
-        )
-        return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), half_moved), now
-
-    start = _Pending(pending.length, pending.since_positive, pending.since_reward, pending.truncated_start)
-    after, at_step = scan_unrolled(follow, start, (rollout.reward, rollout.ended, rollout.valid))
-    moves = rollout.ended | (at_step.length == pending.max_pending_steps)
-    tail = jnp.minimum(_worthless_tail(buffer, at_step, config), at_step.length)
-    waiting = jnp.where(rollout.ended, 0, jnp.maximum(half - tail, 0))
-    finished = _Finished(
-        length=jnp.where(moves & _is_kept(buffer, at_step, config), at_step.length - tail, 0).reshape(-1),
-        waiting=waiting.reshape(-1),
-        truncated_start=at_step.truncated_start.reshape(-1),
-        last_row=(pending.position + jnp.arange(steps)[:, None] - tail).reshape(-1),
-        environment=jnp.tile(jnp.arange(num_envs), steps),
-    )
-
-    def write(ring: Array, block: Array) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(ring, block, pending.position, axis=0)
-
-    appended = EpisodeBuffer(
-        observation=jax.tree.map(write, pending.observation, _newest_frame(rollout.observation, buffer.stack)),
-        action=write(pending.action, rollout.action),
-        reward=write(pending.reward, rollout.reward),
-        position=(pending.position + steps) % ring,
-        length=after.length,
-        since_positive=after.since_positive,
-        since_reward=after.since_reward,
-        truncated_start=after.truncated_start,
-        max_pending_steps=pending.max_pending_steps,
-    )
-    return appended, finished
-
-
-def _is_kept(buffer: ReplayBuffer, episode: _Pending, config: SelfImitationConfig) -> Bool[Array, "T N"]:
-    """Judges the steps that are stored; earlier ones may have moved on."""
-    if config.keep == "positive":
-        return episode.since_positive < episode.length
-    if config.keep == "informative":
-        return (episode.since_reward < episode.length) | buffer.negative_seen
-    return jnp.ones_like(episode.truncated_start)
-
-
-def _worthless_tail(buffer: ReplayBuffer, episode: _Pending, config: SelfImitationConfig) -> Int[Array, "T N"]:
-    """Steps after the last reward: their return of 0 only beats a value that is wrong, unless rewards can be negative.
-
-    Deviation: the authors store them.
-    """
-    if config.keep == "all":
-        return jnp.zeros_like(episode.length)
-    return jnp.where(buffer.negative_seen, 0, episode.since_reward)
-
-
 class _Move(eqx.Module):
     buffer: ReplayBuffer
     following: Float[Array, ""]
     """Return of the step after the present chunk, 0 at the end of an episode."""
 
 
-def _store(buffer: ReplayBuffer, finished: _Finished, config: SelfImitationConfig) -> ReplayBuffer:
+def _store(buffer: ReplayBuffer, finished: Finished, config: SelfImitationConfig) -> ReplayBuffer:
     """Move finished episodes into the replay buffer, chunk by chunk, each from its last step to its first."""
     assert config.gamma is not None, "the learner's discount"
     gamma = config.gamma

@@ -1,0 +1,171 @@
+"""Episodes that wait for their end (the paper's E), and which of their steps move to the replay buffer.
+
+Each environment's latest steps are in a ring of whole rollouts. When an episode ends, it moves if it is kept. Of an
+episode that is longer than the ring, the older half moves whenever the ring is full, so that no part of it is lost; its
+returns are those of the steps seen by then.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+
+from self_imitation.arrays import scan_unrolled
+from self_imitation.settings import SelfImitationConfig
+from self_imitation.types import Experience, Observation
+
+
+class EpisodeBuffer(eqx.Module):
+    """The latest steps of each environment, in whole rollouts, and the state of its unfinished episode."""
+
+    observation: Observation
+    """[ring, N, ...]; of a stack, the newest frame."""
+    action: Shaped[Array, "ring N ..."]
+    reward: Float[Array, "ring N"]
+    position: Int[Array, ""]
+    """Row where the next rollout is written."""
+    length: Int[Array, " N"]
+    """Steps stored of the unfinished episode."""
+    since_positive: Int[Array, " N"]
+    """Steps after the unfinished episode's latest reward above 0; if it had none, all of its steps."""
+    since_reward: Int[Array, " N"]
+    """The same for rewards other than 0."""
+    truncated_start: Bool[Array, " N"]
+    """Whether the first steps of the unfinished episode have moved on."""
+    negative_seen: Bool[Array, ""]
+    """Whether any reward so far was below 0."""
+    max_pending_steps: int = eqx.field(static=True)
+    """Steps stored of an unfinished episode."""
+
+
+def newest_frame(observation: Observation, stack: int) -> Observation:
+    return observation if stack == 1 else observation[..., -(observation.shape[-1] // stack) :]
+
+
+def create(like: PyTree, max_pending_steps: int, stack: int) -> EpisodeBuffer:
+    """Empty, for rollouts of the shapes and dtypes of `like`."""
+    steps, num_envs = like.reward.shape
+    ring = steps * (-(-max_pending_steps // steps) + 1)  # one more rollout, which arrives while others still wait
+    frame = jax.eval_shape(lambda observation: newest_frame(observation, stack), like.observation)
+
+    def zeros(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.zeros((ring, num_envs, *leaf.shape[2:]), leaf.dtype), tree)
+
+    return EpisodeBuffer(
+        observation=zeros(frame),
+        action=zeros(like.action),
+        reward=zeros(like.reward),
+        position=jnp.int32(0),
+        length=jnp.zeros(num_envs, jnp.int32),
+        since_positive=jnp.zeros(num_envs, jnp.int32),
+        since_reward=jnp.zeros(num_envs, jnp.int32),
+        truncated_start=jnp.zeros(num_envs, bool),
+        negative_seen=jnp.array(False),
+        max_pending_steps=max_pending_steps,
+    )
+
+
+def drop(pending: EpisodeBuffer) -> EpisodeBuffer:
+    """Forget all unfinished episodes. Also accepts NumPy arrays with leading axes."""
+    empty = jax.tree.map(np.zeros_like, pending)
+    return eqx.tree_at(lambda p: p.negative_seen, empty, pending.negative_seen)
+
+
+class Finished(eqx.Module):
+    """What moves to the replay buffer after a rollout: one entry for every step at which an episode could end."""
+
+    length: Int[Array, " entries"]
+    """Steps from the first that moves to `last_row`; 0 where no episode ended, or where it is not kept."""
+    waiting: Int[Array, " entries"]
+    """The latest of these steps, which only count towards the returns of the others and stay."""
+    truncated_start: Bool[Array, " entries"]
+    last_row: Int[Array, " entries"]
+    """Row of the episode buffer."""
+    environment: Int[Array, " entries"]
+
+
+class _Pending(eqx.Module):
+    """State of each environment's unfinished episode, step by step."""
+
+    length: Int[Array, " N"]
+    since_positive: Int[Array, " N"]
+    since_reward: Int[Array, " N"]
+    truncated_start: Bool[Array, " N"]
+
+
+def append(
+    pending: EpisodeBuffer, rollout: Experience, config: SelfImitationConfig, stack: int
+) -> tuple[EpisodeBuffer, Finished]:
+    """Append a rollout; also returns which steps move to the replay buffer."""
+    steps, num_envs = rollout.reward.shape
+    rewards = rollout.reward if rollout.valid is None else jnp.where(rollout.valid, rollout.reward, 0.0)
+    negative_seen = pending.negative_seen | jnp.any(rewards < 0)
+    ring, half = pending.reward.shape[0], pending.max_pending_steps // 2
+
+    def follow(before: _Pending, step: tuple) -> tuple[_Pending, _Pending]:
+        reward, ended, valid = step
+        # A reset step comes between two episodes, so an episode's rows stay contiguous without it.
+        added = 1 if valid is None else valid.astype(jnp.int32)
+        now = _Pending(
+            before.length + added,
+            jnp.where(reward > 0, 0, before.since_positive + added),
+            jnp.where(reward != 0, 0, before.since_reward + added),
+            before.truncated_start,
+        )
+        full = now.length == pending.max_pending_steps
+        half_moved = _Pending(
+            jnp.where(full, half, now.length), now.since_positive, now.since_reward, now.truncated_start | full
+        )
+        return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), half_moved), now
+
+    start = _Pending(pending.length, pending.since_positive, pending.since_reward, pending.truncated_start)
+    after, at_step = scan_unrolled(follow, start, (rewards, rollout.ended, rollout.valid))
+    moves = rollout.ended | (at_step.length == pending.max_pending_steps)
+    tail = jnp.minimum(_worthless_tail(negative_seen, at_step, config), at_step.length)
+    waiting = jnp.where(rollout.ended, 0, jnp.maximum(half - tail, 0))
+    finished = Finished(
+        length=jnp.where(moves & _is_kept(negative_seen, at_step, config), at_step.length - tail, 0).reshape(-1),
+        waiting=waiting.reshape(-1),
+        truncated_start=at_step.truncated_start.reshape(-1),
+        last_row=(pending.position + jnp.arange(steps)[:, None] - tail).reshape(-1),
+        environment=jnp.tile(jnp.arange(num_envs), steps),
+    )
+
+    def write(ring: Array, block: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(ring, block, pending.position, axis=0)
+
+    appended = EpisodeBuffer(
+        observation=jax.tree.map(write, pending.observation, newest_frame(rollout.observation, stack)),
+        action=write(pending.action, rollout.action),
+        reward=write(pending.reward, rollout.reward),
+        position=(pending.position + steps) % ring,
+        length=after.length,
+        since_positive=after.since_positive,
+        since_reward=after.since_reward,
+        truncated_start=after.truncated_start,
+        negative_seen=negative_seen,
+        max_pending_steps=pending.max_pending_steps,
+    )
+    return appended, finished
+
+
+def _is_kept(negative_seen: Bool[Array, ""], episode: _Pending, config: SelfImitationConfig) -> Bool[Array, "T N"]:
+    """Judges the steps that are stored; earlier ones may have moved on."""
+    if config.keep == "positive":
+        return episode.since_positive < episode.length
+    if config.keep == "informative":
+        return (episode.since_reward < episode.length) | negative_seen
+    return jnp.ones_like(episode.truncated_start)
+
+
+def _worthless_tail(
+    negative_seen: Bool[Array, ""], episode: _Pending, config: SelfImitationConfig
+) -> Int[Array, "T N"]:
+    """Steps after the last reward: their return of 0 only beats a value that is wrong, unless rewards can be negative.
+
+    Deviation: the authors store them.
+    """
+    if config.keep == "all":
+        return jnp.zeros_like(episode.length)
+    return jnp.where(negative_seen, 0, episode.since_reward)
