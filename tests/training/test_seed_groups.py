@@ -239,4 +239,6 @@ def test_an_empty_replay_buffer_is_reported(tmp_path):
 def test_self_imitation_that_moves_nothing_is_reported(tmp_path):
     settings = {"env": "gym:CartPole-v1", "sil.loss_coef": 0.0, "seeds": 1, "sil.learning_starts": 10, "workers": 1}
     (message,) = warnings_of(small_config(tmp_path / "run", **settings))
-    assert message.startswith("self-imitation hardly moves the policy of seeds [0]: less than 1% of what a2c does")
+    assert message.startswith(
+        "self-imitation hardly moves the networks of seeds [0]: its share of the steps is below 1%"
+    )

@@ -28,7 +28,7 @@ MIN_ETA = 10.0
 """Shorter remaining times, in seconds, are not reported."""
 
 INERT = 0.01
-"""Self-imitation that moves the policy by less than this share of the learner's movement is reported."""
+"""Self-imitation with a smaller share of the steps in parameter space is reported."""
 
 
 @runtime_checkable
@@ -254,8 +254,8 @@ class Training:
             self.listener.message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
         elif still := [int(row["seed"]) for row in rows if _is_inert(row)]:
             self._warned = True
-            share = f"less than {INERT:.0%} of what {self.config.parts.learner} does (sil_kl, policy_kl)"
-            self.listener.message(f"self-imitation hardly moves the policy of seeds {still}: {share}")
+            share = f"its share of the steps is below {INERT:.0%} (sil_step_share)"
+            self.listener.message(f"self-imitation hardly moves the networks of seeds {still}: {share}")
 
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""
@@ -311,8 +311,9 @@ def _discount_note(config: TrainConfig) -> str:
 
 
 def _is_inert(row: Row) -> bool:
-    """Whether self-imitation has much to imitate and moves nothing."""
-    return row.get("sil_imitated", 0.0) > 0.5 and row["sil_kl"] < INERT * row["policy_kl"]
+    """Whether returns are well above the values, and self-imitation moves nothing all the same."""
+    much_to_imitate = row.get("sil_imitated", 0.0) > 0.5 and row["sil_advantage"] > 0.1
+    return much_to_imitate and row["sil_step_share"] < INERT
 
 
 def _has_reward(row: Row) -> bool:
