@@ -155,7 +155,7 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert_allclose(weights_of(stored), weight, rtol=1e-5)
     assert_allclose(stored.tree.minimum, weight[slots].min(initial=np.inf), rtol=1e-5)
     assert_allclose(stored.largest_priority, model.largest_priority, rtol=1e-6)
-    assert_array_equal(stored.pending.length, [len(steps) for steps in model.unfinished])
+    assert_array_equal(stored.pending.unfinished.length, [len(steps) for steps in model.unfinished])
     assert bool(stored.pending.negative_seen) == model.negative_seen
 
 
@@ -411,7 +411,7 @@ def test_several_episodes_of_one_environment_in_one_rollout():
     stored = follow(PLAIN, one_env(lengths))
     assert stored.size == sum(lengths)
     assert_allclose(stored.returns[:17], np.concatenate([2 - 0.5 ** np.arange(n)[::-1] for n in lengths]))
-    assert stored.pending.length[0] == 3
+    assert stored.pending.unfinished.length[0] == 3
 
 
 def test_an_episode_that_is_not_kept_leaves_the_buffer_untouched():
@@ -483,8 +483,8 @@ def test_reset_steps_are_not_stored():
     expected, stored = (on_host(insert(replay.create(r, config, 14), r, config)) for r in (plain, masked))
     assert stored.size == 2 + 4, "not the step after the first reward"
     assert_same_bits(without_pending(stored), without_pending(expected))
-    assert_array_equal(stored.pending.length, expected.pending.length)
-    assert_array_equal(stored.pending.since_positive, expected.pending.since_positive)
+    assert_array_equal(stored.pending.unfinished.length, expected.pending.unfinished.length)
+    assert_array_equal(stored.pending.unfinished.since_positive, expected.pending.unfinished.since_positive)
 
 
 def test_observations_and_actions_keep_their_shape_and_type():
@@ -512,7 +512,7 @@ def test_observations_and_actions_keep_their_shape_and_type():
 def test_pending_episodes_can_be_dropped():
     """But not that rewards can be negative."""
     stored = follow(PLAIN, one_env([5, 100], rewards=[-1.0] + [1.0] * 104))
-    assert stored.pending.length[0] > 0
+    assert stored.pending.unfinished.length[0] > 0
     dropped = replay.drop_pending(stored)
     assert dropped.pending.negative_seen
     dropped = eqx.tree_at(lambda b: b.pending.negative_seen, dropped, np.array(False))

@@ -65,9 +65,9 @@ def update(agent: Agent, state: AgentState, rollout: Rollout) -> tuple[AgentStat
     """One pass of Algorithm 1 after collecting."""
     start = state.train.params
     state, learned = update_on_policy(agent, state, rollout)
-    learnt = state.train.params
+    after_learning = state.train.params
     state, imitated = imitate(agent, state)  # M times
-    moved = measure_movement(agent, state, rollout, (start, learnt), (learnt, state.train.params))
+    moved = measure_movement(agent, state, rollout, (start, after_learning), (after_learning, state.train.params))
     return state, {**learned, **imitated, **moved}
 
 

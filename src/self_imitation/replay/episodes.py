@@ -16,6 +16,19 @@ from self_imitation.settings import SelfImitationConfig
 from self_imitation.types import Experience, Observation
 
 
+class Unfinished(eqx.Module):
+    """Each environment's unfinished episode."""
+
+    length: Int[Array, "*T N"]
+    """Steps stored of it."""
+    since_positive: Int[Array, "*T N"]
+    """Steps after its latest reward above 0; if it had none, all of its steps."""
+    since_reward: Int[Array, "*T N"]
+    """The same for rewards other than 0."""
+    truncated_start: Bool[Array, "*T N"]
+    """Whether its first steps have moved on."""
+
+
 class EpisodeBuffer(eqx.Module):
     """The latest steps of each environment, in whole rollouts, and the state of its unfinished episode."""
 
@@ -25,14 +38,7 @@ class EpisodeBuffer(eqx.Module):
     reward: Float[Array, "ring N"]
     position: Int[Array, ""]
     """Row where the next rollout is written."""
-    length: Int[Array, " N"]
-    """Steps stored of the unfinished episode."""
-    since_positive: Int[Array, " N"]
-    """Steps after the unfinished episode's latest reward above 0; if it had none, all of its steps."""
-    since_reward: Int[Array, " N"]
-    """The same for rewards other than 0."""
-    truncated_start: Bool[Array, " N"]
-    """Whether the first steps of the unfinished episode have moved on."""
+    unfinished: Unfinished
     negative_seen: Bool[Array, ""]
     """Whether any reward so far was below 0."""
     max_pending_steps: int = eqx.field(static=True)
@@ -57,10 +63,7 @@ def create(like: PyTree, max_pending_steps: int, stack: int) -> EpisodeBuffer:
         action=zeros(like.action),
         reward=zeros(like.reward),
         position=jnp.int32(0),
-        length=jnp.zeros(num_envs, jnp.int32),
-        since_positive=jnp.zeros(num_envs, jnp.int32),
-        since_reward=jnp.zeros(num_envs, jnp.int32),
-        truncated_start=jnp.zeros(num_envs, bool),
+        unfinished=Unfinished(*(jnp.zeros(num_envs, dtype) for dtype in (jnp.int32, jnp.int32, jnp.int32, bool))),
         negative_seen=jnp.array(False),
         max_pending_steps=max_pending_steps,
     )
@@ -85,15 +88,6 @@ class Finished(eqx.Module):
     environment: Int[Array, " entries"]
 
 
-class _Pending(eqx.Module):
-    """State of each environment's unfinished episode, step by step."""
-
-    length: Int[Array, " N"]
-    since_positive: Int[Array, " N"]
-    since_reward: Int[Array, " N"]
-    truncated_start: Bool[Array, " N"]
-
-
 def append(
     pending: EpisodeBuffer, rollout: Experience, config: SelfImitationConfig, stack: int
 ) -> tuple[EpisodeBuffer, Finished]:
@@ -103,24 +97,23 @@ def append(
     negative_seen = pending.negative_seen | jnp.any(rewards < 0)
     ring, half = pending.reward.shape[0], pending.max_pending_steps // 2
 
-    def follow(before: _Pending, step: tuple) -> tuple[_Pending, _Pending]:
+    def follow(before: Unfinished, step: tuple) -> tuple[Unfinished, Unfinished]:
         reward, ended, valid = step
         # A reset step comes between two episodes, so an episode's rows stay contiguous without it.
         added = 1 if valid is None else valid.astype(jnp.int32)
-        now = _Pending(
+        now = Unfinished(
             before.length + added,
             jnp.where(reward > 0, 0, before.since_positive + added),
             jnp.where(reward != 0, 0, before.since_reward + added),
             before.truncated_start,
         )
         full = now.length == pending.max_pending_steps
-        half_moved = _Pending(
+        half_moved = Unfinished(
             jnp.where(full, half, now.length), now.since_positive, now.since_reward, now.truncated_start | full
         )
         return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), half_moved), now
 
-    start = _Pending(pending.length, pending.since_positive, pending.since_reward, pending.truncated_start)
-    after, at_step = scan_unrolled(follow, start, (rewards, rollout.ended, rollout.valid))
+    after, at_step = scan_unrolled(follow, pending.unfinished, (rewards, rollout.ended, rollout.valid))
     moves = rollout.ended | (at_step.length == pending.max_pending_steps)
     tail = jnp.minimum(_worthless_tail(negative_seen, at_step, config), at_step.length)
     waiting = jnp.where(rollout.ended, 0, jnp.maximum(half - tail, 0))
@@ -140,17 +133,14 @@ def append(
         action=write(pending.action, rollout.action),
         reward=write(pending.reward, rollout.reward),
         position=(pending.position + steps) % ring,
-        length=after.length,
-        since_positive=after.since_positive,
-        since_reward=after.since_reward,
-        truncated_start=after.truncated_start,
+        unfinished=after,
         negative_seen=negative_seen,
         max_pending_steps=pending.max_pending_steps,
     )
     return appended, finished
 
 
-def _is_kept(negative_seen: Bool[Array, ""], episode: _Pending, config: SelfImitationConfig) -> Bool[Array, "T N"]:
+def _is_kept(negative_seen: Bool[Array, ""], episode: Unfinished, config: SelfImitationConfig) -> Bool[Array, "T N"]:
     """Judges the steps that are stored; earlier ones may have moved on."""
     if config.keep == "positive":
         return episode.since_positive < episode.length
@@ -160,7 +150,7 @@ def _is_kept(negative_seen: Bool[Array, ""], episode: _Pending, config: SelfImit
 
 
 def _worthless_tail(
-    negative_seen: Bool[Array, ""], episode: _Pending, config: SelfImitationConfig
+    negative_seen: Bool[Array, ""], episode: Unfinished, config: SelfImitationConfig
 ) -> Int[Array, "T N"]:
     """Steps after the last reward: their return of 0 only beats a value that is wrong, unless rewards can be negative.
 

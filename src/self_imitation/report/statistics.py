@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
@@ -24,6 +23,8 @@ def contrast_interval(
     Samples may differ in size and variance. `comparisons`: how many such intervals are read together; all of them hold
     at once in 95 % of cases (Bonferroni). NaN if a sample has a single value.
     """
+    from scipy.special import stdtrit
+
     used = [(weight, sample) for weight, sample in zip(weights, samples, strict=True) if weight]
     mean = sum(weight * float(sample.mean()) for weight, sample in used)
     if any(len(sample) < 2 for _, sample in used):

@@ -7,7 +7,7 @@ Nothing of such environments can be saved, so where they stand is kept by the gr
 """
 
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -40,12 +40,15 @@ class Carry(eqx.Module):
     collection: Collection
     rollout: Rollout
     """The latest one, which is learnt from next."""
-    learnt: Params
+    after_learning: Params
     """Parameters after learning and before imitation, in the latest iteration."""
 
 
-Learning: TypeAlias = tuple[AgentState, Params]
-"""The agents, and their parameters after learning and before imitation."""
+class Learning(eqx.Module):
+    """What changes while environments step."""
+
+    agents: AgentState
+    after_learning: Params
 
 
 class OverlappedGroup(InProgramGroup):
@@ -68,41 +71,41 @@ class OverlappedGroup(InProgramGroup):
 
     def run(self, state: GroupState, iterations: int) -> GroupState:
         carry = self._program(Carry(state.agents, state.metrics, *self._under_way), np.int32(iterations))
-        self._under_way = carry.collection, carry.rollout, carry.learnt
+        self._under_way = carry.collection, carry.rollout, carry.after_learning
         return jax.block_until_ready(GroupState(carry.agents, None, carry.metrics))
 
     def _iterate(self, carry: Carry) -> Carry:
         """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""
         agents, key = split_keys(carry.agents)
-        collection, rollout, (agents, learnt), (learned, imitated) = self.collector.collect_while(
+        collection, rollout, done, (learned, imitated) = self.collector.collect_while(
             agents.policy,
             carry.collection,
             key,
             self.config.num_steps,
             partial(self._learn_from, carry.rollout),
             self._imitate_in_later_steps,
-            (agents, carry.learnt),
+            Learning(agents, carry.after_learning),
         )
         measured = {**learned, **self._mean_over_updates(learned, imitated)}
-        return Carry(agents, accumulate(carry.metrics, rollout, measured), collection, rollout, learnt)
+        accumulated = accumulate(carry.metrics, rollout, measured)
+        return Carry(done.agents, accumulated, collection, rollout, done.after_learning)
 
     def _learn_from(self, rollout: Rollout, state: Learning) -> tuple[Learning, SeedMetrics]:
         """In the first step: learn from the rollout, then make the updates that the later steps leave over.
 
         Self-imitation's movement of the policy is that of the iteration before.
         """
-        agents, learnt_before = state
-        start = agents.train.params
-        agents, learned = over_seeds(algorithm.update_on_policy, self.agent)(agents, rollout)
-        learnt = agents.train.params
+        start = state.agents.train.params
+        agents, learned = over_seeds(algorithm.update_on_policy, self.agent)(state.agents, rollout)
+        after_learning = agents.train.params
         measure = jax.vmap(partial(algorithm.measure_movement, self.agent))
-        moved = measure(agents, rollout, (start, learnt), (learnt_before, start))
+        moved = measure(agents, rollout, (start, after_learning), (state.after_learning, start))
         agents, imitated = self._imitate(self._updates_in_first_step, agents)
-        return (agents, learnt), {**learned, **imitated, **moved}
+        return Learning(agents, after_learning), {**learned, **imitated, **moved}
 
     def _imitate_in_later_steps(self, state: Learning) -> tuple[Learning, SeedMetrics]:
-        agents, measured = self._imitate(self._updates_per_step, state[0])
-        return (agents, state[1]), measured
+        agents, measured = self._imitate(self._updates_per_step, state.agents)
+        return Learning(agents, state.after_learning), measured
 
     def _imitate(self, updates: int, agents: AgentState) -> tuple[AgentState, SeedMetrics]:
         if not updates:
