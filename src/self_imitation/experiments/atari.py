@@ -109,7 +109,7 @@ def _game(run: Run) -> str:
 
 
 def _score(score: float) -> str:
-    return f"{score:,.0f}" if score >= 100 else f"{score:.2f}"
+    return f"{score:,.0f}" if abs(score) >= 100 else f"{score:.2f}"
 
 
 def _first_points(rows: list[dict[str, float]], seed: int) -> str:

@@ -1,4 +1,4 @@
-"""Learning curves: the mean over seeds with its confidence band, and each seed if there are few."""
+"""Learning curves: the mean over seeds with its confidence band, or with each seed if there are few."""
 
 import contextlib
 import math
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 COLOURS = (("#7f7f7f", "#2c6fbb"), ("#d98c1f", "#b3303a"), ("#8fbf5a", "#2e7d32"), ("#b98ac9", "#5e35b1"))
 """Of agents without and with self-imitation: without a bonus, with the first registered one, the second ..."""
+OTHER_COLOURS = ("#17a2a2", "#d6539f", "#8c564b", "#b5a518")
+"""Of labels that are no agent's name, and of agents whose colour is taken."""
 FEW_SEEDS = 5
-"""Up to this many seeds, the curve of each seed is drawn too, since a band over so few says little."""
+"""Up to this many seeds, the curve of each seed is drawn in the place of a band, which is as wide as the picture."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def draw(
     figure = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
     for panel, env in enumerate(environments, start=1):
         axis = figure.add_subplot(rows, columns, panel)
+        axis.set_prop_cycle(color=OTHER_COLOURS)
         own = [curve for curve in curves if curve.env == env]
         for curve, colour in zip(own, _colours([curve.label for curve in own]), strict=True):
             _draw_one(axis, curve, colour)
@@ -93,12 +96,14 @@ def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
     if not known.any():
         return
     steps, points = curve.steps[known], [row[np.isfinite(row)] for row in returns[known]]
-    means, band = [row.mean() for row in points], np.array([statistics.mean_interval(row) for row in points])
+    means = [row.mean() for row in points]
     label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
     (line,) = axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
-    if 1 < seeds <= FEW_SEEDS:
+    if seeds > FEW_SEEDS:
+        low, high = zip(*map(statistics.mean_interval, points), strict=True)
+        axis.fill_between(steps, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+    elif seeds > 1:
         axis.plot(curve.steps, returns, color=line.get_color(), linewidth=0.7, alpha=0.6)
-    axis.fill_between(steps, band[:, 0], band[:, 1], alpha=0.2, color=line.get_color(), linewidth=0)
 
 
 def _colours(labels: Sequence[str]) -> list[str | None]:
