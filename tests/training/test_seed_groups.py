@@ -70,6 +70,24 @@ def test_a_seed_is_the_same_in_groups_of_any_size(tmp_path):
         np.testing.assert_allclose(one[name], three[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("env", ["key-door-treasure", "gym:CartPole-v1", "gym:self_imitation/KeyDoorTreasure-v0"])
+def test_replay_buffers_are_updated_in_place(tmp_path, env):
+    """One for each backend. A program that returns a buffer which it was not allowed to overwrite has to copy it."""
+    trainer = trainer_of(tmp_path, env, seeds=1, num_envs=2, num_steps=5, **{"sil.updates": 1})
+    trainer.init()
+    trainer.compile()
+    trainer.run(1, lambda: False, lambda _: None)  # the first one may move it
+
+    def address():
+        return trainer.states[0].agents.buffer.observation.unsafe_buffer_pointer()
+
+    before = address()
+    for _ in range(3):
+        trainer.run(1, lambda: False, lambda _: None)
+        assert address() == before
+    trainer.close()
+
+
 @pytest.mark.parametrize(("total", "parts"), [(3, 2), (7, 3), (4, 4), (5, 1)])
 def test_seeds_are_divided_evenly(total, parts):
     slices = _split(total, parts)

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Integer
+from jaxtyping import Array, Integer, Key
 
 from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
@@ -121,10 +121,10 @@ def drop_unfinished(state: AgentState) -> AgentState:
     return dataclasses.replace(state, buffer=buffer, normaliser=normaliser)
 
 
-def split_keys(state: AgentState) -> tuple[AgentState, Array]:
-    """A key of each seed to collect with."""
-    keys = jax.vmap(jax.random.split)(state.key)
-    return dataclasses.replace(state, key=keys[:, 0]), keys[:, 1]
+def split_keys(keys: Key[Array, " K"]) -> tuple[Key[Array, " K"], Key[Array, " K"]]:
+    """The next key of each seed, and one to collect with."""
+    both = jax.vmap(jax.random.split)(keys)
+    return both[:, 0], both[:, 1]
 
 
 def over_seeds(update: Any, agent: Agent) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Key
 
 from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
-from self_imitation.algorithm.iteration import AgentState
+from self_imitation.algorithm.iteration import AgentState, Policy
 from self_imitation.config import TrainConfig
 from self_imitation.environments.batched import BatchedEnvironment
 from self_imitation.rollout import in_program
@@ -142,7 +142,9 @@ class InProgramGroup(SeedGroup):
         rollout = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), self.rollout_shape)
 
         def compile_collect() -> Any:
-            return jax.jit(self._collect, donate_argnums=1).lower(state.agents, state.collection).compile()
+            # The agents' states, with their replay buffers, are not arguments: as results they would be copied.
+            arguments = state.agents.policy, state.collection, state.agents.key
+            return jax.jit(self._collect, donate_argnums=1).lower(*arguments).compile()
 
         def compile_learn() -> Any:
             return jax.jit(self._learn, donate_argnums=(0, 1)).lower(state.agents, state.metrics, rollout).compile()
@@ -153,7 +155,8 @@ class InProgramGroup(SeedGroup):
 
         def run(state: GroupState, iterations: int) -> GroupState:
             for _ in range(iterations):
-                agents_, collection, rollout = collect(state.agents, state.collection)
+                key, collection, rollout = collect(state.agents.policy, state.collection, state.agents.key)
+                agents_ = dataclasses.replace(state.agents, key=key)
                 agents_, accumulated = learn(agents_, state.metrics, rollout)
                 state = GroupState(agents_, collection, accumulated)
             return state
@@ -166,14 +169,18 @@ class InProgramGroup(SeedGroup):
 
     def _iteration(self, state: GroupState) -> GroupState:
         assert state.collection is not None
-        agents_, collection, rollout = self._collect(state.agents, state.collection)
+        key, collection, rollout = self._collect(state.agents.policy, state.collection, state.agents.key)
+        agents_ = dataclasses.replace(state.agents, key=key)
         agents_, accumulated = self._learn(agents_, state.metrics, rollout)
         return GroupState(agents_, collection, accumulated)
 
-    def _collect(self, agents_: AgentState, collection: Collection) -> tuple[AgentState, Collection, Rollout]:
-        agents_, key = split_keys(agents_)
-        collection, rollout = self.collector.collect(agents_.policy, collection, key, self.config.num_steps)
-        return agents_, collection, rollout
+    def _collect(
+        self, policies: Policy, collection: Collection, keys: Key[Array, " K"]
+    ) -> tuple[Key[Array, " K"], Collection, Rollout]:
+        """A rollout of each seed; also its next key."""
+        keys, key = split_keys(keys)
+        collection, rollout = self.collector.collect(policies, collection, key, self.config.num_steps)
+        return keys, collection, rollout
 
     def _learn(
         self, agents_: AgentState, accumulators: MetricsAccumulator, rollout: Rollout

@@ -6,6 +6,7 @@ program: on a GPU the order of its operations decides what overlaps.
 Nothing of such environments can be saved, so where they stand is kept by the group, not in its state.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -76,7 +77,8 @@ class OverlappedGroup(InProgramGroup):
 
     def _iterate(self, carry: Carry) -> Carry:
         """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""
-        agents, key = split_keys(carry.agents)
+        keys, key = split_keys(carry.agents.key)
+        agents = dataclasses.replace(carry.agents, key=keys)
         collection, rollout, done, (learned, imitated) = self.collector.collect_while(
             agents.policy,
             carry.collection,

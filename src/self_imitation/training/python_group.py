@@ -76,18 +76,18 @@ class PythonGroup(SeedGroup):
         return dataclasses.replace(state, collection=dataclasses.replace(state.collection, environment=snapshot))
 
     def compile(self, state: GroupState) -> None:
-        agents_, keys = split_keys(state.agents)
         assert state.collection is not None
         first = state.collection.observation
-        self._act = self._act.lower(agents_.policy, first, keys, 0).compile()
+        self._act = self._act.lower(state.agents.policy, first, state.agents.key, 0).compile()
         seeds, one = len(self.seeds), self.rollout_shape
         shapes = HostRollout(**{name: getattr(one, name) for name in HostRollout._fields})
         rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), shapes)
-        self._learn = self._learn.lower(agents_, state.collection.episodes, state.metrics, rows).compile()
+        self._learn = self._learn.lower(state.agents, state.collection.episodes, state.metrics, rows).compile()
 
     def run(self, state: GroupState, iterations: int) -> GroupState:
         for _ in range(iterations):
-            agents_, keys = split_keys(state.agents)
+            next_keys, keys = split_keys(state.agents.key)
+            agents_ = dataclasses.replace(state.agents, key=next_keys)
             policies, collection = agents_.policy, state.collection
             assert collection is not None
 
