@@ -13,6 +13,7 @@ JAX is imported at first use, so that this import is quick.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from self_imitation.environments.gymnasium import hopper_distance
 from self_imitation.environments.gymnasium import key_door_treasure as gymnasium_maze
 from self_imitation.errors import NonFiniteError, UsageError
 
@@ -45,6 +46,7 @@ _REGISTRIES = {
 }
 
 gymnasium_maze.register()
+hopper_distance.register()
 
 
 def __getattr__(name: str) -> Any:

@@ -12,10 +12,11 @@ from self_imitation.experiments.atari import Atari
 from self_imitation.experiments.campaign import Settings
 from self_imitation.experiments.grid_worlds import Exploration, GridWorlds
 from self_imitation.experiments.mujoco import Mujoco
+from self_imitation.experiments.sparse import TASKS, Sparse
 from self_imitation.storage import config_file
 
 SETTINGS = Settings(steps=4096, seeds=3)
-atari, exploration, grid_worlds, mujoco = Atari(), Exploration(), GridWorlds(), Mujoco()
+atari, exploration, grid_worlds, mujoco, sparse = Atari(), Exploration(), GridWorlds(), Mujoco(), Sparse()
 
 
 def write_runs(experiment, folder, settings=SETTINGS):
@@ -113,6 +114,23 @@ def test_exploration_compares_bonuses_where_apples_distract(tmp_path):
     page = (tmp_path / "report" / "README.md").read_text()
     assert "sil reproduce exploration --steps 4096 --seeds 3\n" in page
     assert "- apple-key-door-treasure: a2c+sil+exp ends at 0.00, a2c+sil+rnd ends at 1.00" in page
+
+
+def test_sparse_compares_both_learners_with_and_without_self_imitation(tmp_path):
+    configs = sparse.configs(sparse.defaults, tmp_path)
+    assert len({config.out for config in configs}) == len(configs) == 24
+    assert [config.agent for config in configs[:4]] == ["a2c", "a2c+sil", "ppo", "ppo+sil"]
+    assert {config.seed_numbers for config in configs} == {tuple(range(8))}
+    assert all(config.sil.keep == "informative" for config in configs), "the default for any environment"
+    assert {config.steps for config in configs} == {task.steps for task in TASKS.values()}
+    sparse.report(SETTINGS, write_runs(sparse, tmp_path), tmp_path / "report")
+    with open(tmp_path / "report" / "contrasts.csv") as file:
+        rows = {(row["task"], row["learner"]): float(row["mean"]) for row in csv.DictReader(file)}
+    assert len(rows) == 12
+    assert set(rows.values()) == {100}
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "| DoorKey 8x8 | a2c | 1.00 (-1.48 to 3.48) | 2 of 3 |" in page
+    assert "- a2c+sil against a2c: higher on DoorKey 8x8, KeyCorridor S3R3," in page
 
 
 def test_report_only_names_unfinished_and_missing_runs(capsys, tmp_path):

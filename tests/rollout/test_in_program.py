@@ -15,8 +15,11 @@ from self_imitation.algorithm.iteration import Policy
 from self_imitation.config import resolve
 from self_imitation.environments import atari
 from self_imitation.environments.batched import PureJax
+from self_imitation.environments.gymnasium import spaces as gymnasium_spaces
+from self_imitation.environments.gymnasium.make import make_env
 from self_imitation.environments.gymnasium.vector import make_emulators
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
+from self_imitation.environments.registry import find
 from self_imitation.environments.xla import ale
 from self_imitation.environments.xla import envpool as envpool_engine
 from self_imitation.rollout.in_program import Collector, begin
@@ -138,6 +141,52 @@ def test_envpool_takes_the_steps_of_a_pool_stepped_from_python():
     assert np.abs(rollout["action"]).max() > 1, "stored as the policy chose it"
     assert rollout["terminated"].sum() >= K * N
     assert not rollout["truncated"].any()
+
+
+def test_minigrid_by_envpool_is_minigrid():
+    """Where every episode begins in the same state, the same actions lead to the same observations and rewards."""
+    engine = envpool_engine.make("MiniGrid-Empty-5x5-v0", SEEDS, 2, "MiniGrid")
+    assert engine.spaces.notes == ("observation 'mission' is text and is ignored",)
+    rollout, _ = collect(engine, 150)
+    env = make_env("MiniGrid-Empty-5x5-v0").env
+    spaces = gymnasium_spaces.describe(env.observation_space, env.action_space, None, "MiniGrid")
+    assert spaces.spec.observation_shape == engine.spec.observation_shape
+    for seed, copy in np.ndindex(K, N):
+        raw, ends, (observation, action, reward, valid) = env.reset()[0], 0, own(rollout, seed, copy)
+        for t in range(150):
+            batch = {name: np.asarray(part)[None] for name, part in raw.items() if name != "mission"}
+            np.testing.assert_array_equal(observation[t], spaces.observation(batch)[0])
+            if not valid[t]:
+                raw = env.reset()[0]
+                continue
+            raw, paid, terminated, truncated, _ = env.step(int(action[t]))
+            assert reward[t] == pytest.approx(paid, rel=1e-6), "EnvPool computes it in float32"
+            ends += terminated or truncated
+        assert ends >= 1
+
+
+def own(rollout, seed, copy):
+    return [rollout[name][seed, :, copy] for name in ("observation", "action", "reward", "valid")]
+
+
+def test_a_hopper_paid_for_distance():
+    """EnvPool's options make the task that Gymnasium has under its own id."""
+    entry = find("hopper-distance")
+    pool = envpool.make(
+        entry.envpool_id, env_type="gymnasium", num_envs=1, seed=3, num_threads=1, **entry.envpool_options
+    )
+    pool.reset()
+    twin = gymnasium.make(entry.gym_id)
+    twin.reset(seed=0)
+    rng, reached, paid, place, twin_paid = np.random.default_rng(0), 0.0, 0.0, twin.unwrapped.data.qpos[0], 0.0
+    for _ in range(8):
+        action = rng.uniform(-1, 1, (1, 3))
+        _, reward, _, _, info = pool.step(action)
+        paid, reached = paid + reward[0], info["x_position"][0]
+        twin_paid += twin.step(action[0])[1]
+    begin = reached - paid
+    assert abs(begin) <= 0.0051, "hoppers begin within 5 mm of 0, so the rest was paid for"
+    assert twin_paid == pytest.approx(twin.unwrapped.data.qpos[0] - place, abs=1e-9)
 
 
 def test_envpool_tells_time_limits_from_terminal_states():

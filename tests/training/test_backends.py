@@ -30,6 +30,8 @@ def no_envpool(monkeypatch):
         ("mujoco:Hopper", ("envpool", "gymnasium", "processes")),
         ("gym:CartPole-v1", ("envpool", "gymnasium", "processes")),
         ("gym:Hopper-v5", ("envpool", "gymnasium", "processes")),
+        ("gym:MiniGrid-DoorKey-8x8-v0", ("envpool", "gymnasium", "processes")),
+        ("hopper-distance", ("envpool", "gymnasium", "processes")),
         ("atari:Pong", ("envpool", "ale")),
         ("gym:gymnasium_probes:Counter-v0", ("gymnasium", "processes")),
     ],
@@ -163,8 +165,3 @@ def test_pure_jax_environments_have_no_gymnasium_spaces():
 def test_parts_of_observations_that_are_ignored_are_noted():
     config = override(resolve("gym:gymnasium_probes:SampledNested-v0", "authors"), {"num_envs": 1, "seeds": 1})
     assert backends.create(config).notes == ("observation 'goal.1.hint' is text and is ignored",)
-
-
-def test_minigrid_environments_are_those_of_the_installed_package():
-    pytest.importorskip("minigrid")
-    assert backends.resolve_engine(backends.find("gym:MiniGrid-Empty-5x5-v0"), "auto") == "gymnasium"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from self_imitation.environments.gymnasium import hopper_distance
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import UsageError, unknown_name
 from self_imitation.types import Environment
@@ -28,6 +29,8 @@ class Entry:
     """Its Gymnasium id; of a pure-JAX environment, that of a twin that can be rendered."""
     envpool_id: str | None = None
     """Its id in EnvPool, where EnvPool may have it."""
+    envpool_options: Mapping[str, object] = field(default_factory=dict)
+    """Arguments for EnvPool that make it the environment of `gym_id`."""
     atari_rom: str | None = None
     """Of an Atari game: the name of its ROM."""
 
@@ -255,5 +258,15 @@ for _entry in (
         gym_id="self_imitation/AppleKeyDoorTreasure-v0",
     ),
     *_mujoco_entries(),
+    Entry(
+        "hopper-distance",
+        "MuJoCo: one leg hops forward and is paid once, at the end, for the distance in metres",
+        {**_ANY, "delay": 1000},
+        {},
+        _ANY_PRESETS,
+        gym_id="self_imitation/HopperDistance-v0",
+        envpool_id="Hopper-v5",
+        envpool_options=hopper_distance.OPTIONS,
+    ),
 ):
     register(_entry)

@@ -84,8 +84,9 @@ class Backend:
             assert entry.atari_rom is not None
             return ale.make_atari(entry.atari_rom, seeds, num_threads)
         assert entry.envpool_id is not None
-        make = envpool.make_atari if entry.atari_rom else envpool.make
-        return make(entry.envpool_id, seeds, num_threads, entry.name)
+        if entry.atari_rom:
+            return envpool.make_atari(entry.envpool_id, seeds, num_threads, entry.name)
+        return envpool.make(entry.envpool_id, seeds, num_threads, entry.name, entry.envpool_options)
 
 
 def create(config: TrainConfig, num_envs: int | None = None) -> Backend:
@@ -126,9 +127,9 @@ def engines(entry: Entry) -> tuple[Engine, ...]:
         return tuple(found)
     if not has_envpool:
         return PYTHON_ENGINES
-    if _is_standard(entry.gym_id):
-        return ("envpool", *PYTHON_ENGINES)
-    return (*PYTHON_ENGINES, "envpool") if entry.gym_id and is_registered(entry.gym_id) else ("envpool",)
+    if entry.gym_id is None or not is_registered(entry.gym_id):
+        return ("envpool",)
+    return ("envpool", *PYTHON_ENGINES) if _is_reimplemented(entry.gym_id) else (*PYTHON_ENGINES, "envpool")
 
 
 def fallback(entry: Entry, engine: Engine) -> str:
@@ -139,7 +140,10 @@ def fallback(entry: Entry, engine: Engine) -> str:
     return "EnvPool is not available here (pip install 'self-imitation[fast]', Linux only): slower"
 
 
-def _is_standard(gym_id: str | None) -> bool:
-    """Whether the id belongs to Gymnasium's own environments, which EnvPool reimplements exactly."""
-    entry = gymnasium_registry.get(gym_id or "")
-    return entry is not None and str(entry.entry_point).startswith("gymnasium.envs")
+def _is_reimplemented(gym_id: str) -> bool:
+    """Whether EnvPool reimplements it exactly: Gymnasium's own environments, and MiniGrid's."""
+    entry = gymnasium_registry.get(gym_id)
+    if entry is None:
+        return False
+    package = "minigrid.envs" if gym_id.startswith("MiniGrid-") else "gymnasium.envs"
+    return str(entry.entry_point).startswith(package)

@@ -3,9 +3,11 @@
 import importlib.util
 import sys
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +32,8 @@ ATARI_OPTIONS = {
     "reward_clip": False,
     "repeat_action_probability": 0.0,
 }
+MISSION = "mission"
+"""Of MiniGrid: what is to be done, in words."""
 
 
 def available() -> bool:
@@ -57,13 +61,22 @@ def _envpool() -> Any:
 def describe(envpool_id: str, name: str) -> Spaces:
     """Spaces of an environment, without making it."""
     spec = _envpool().make_spec(envpool_id)
-    observations, actions = spec.gymnasium_observation_space, spec.gymnasium_action_space
+    return _describe(spec.gymnasium_observation_space, spec.gymnasium_action_space, spec, name)
+
+
+def _describe(observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], spec: Any, name: str) -> Spaces:
+    if isinstance(observations, gymnasium.spaces.Dict) and MISSION in observations.spaces:
+        # EnvPool returns its character codes. It is text, and ignored as such.
+        text = gymnasium.spaces.Text(int(np.prod(observations[MISSION].shape or ())))
+        observations = gymnasium.spaces.Dict({**observations.spaces, MISSION: text})
     return gymnasium_spaces.describe(observations, actions, spec.config.max_episode_steps, name)
 
 
-def make(envpool_id: str, seeds: np.ndarray, num_threads: int, name: str) -> BatchedEnvironment:
+def make(
+    envpool_id: str, seeds: np.ndarray, num_threads: int, name: str, options: Mapping[str, Any] | None = None
+) -> BatchedEnvironment:
     """One environment for each of the seeds [K, N]."""
-    return EnvPool(_make_pool(envpool_id, seeds, num_threads), seeds.shape, name)
+    return EnvPool(_make_pool(envpool_id, seeds, num_threads, **(options or {})), seeds.shape, name)
 
 
 def make_atari(envpool_id: str, seeds: np.ndarray, num_threads: int, name: str) -> BatchedEnvironment:
@@ -88,8 +101,7 @@ class EnvPool:
 
     def __init__(self, pool: Any, shape: tuple[int, ...], name: str):
         self.pool, self.shape = pool, shape
-        limit = pool.spec.config.max_episode_steps
-        self.spaces: Spaces = gymnasium_spaces.describe(pool.observation_space, pool.action_space, limit, name)
+        self.spaces: Spaces = _describe(pool.observation_space, pool.action_space, pool.spec, name)
         self.spec: Spec = self.spaces.spec
         self._action_dtype = pool.spec.action_array_spec["action"].dtype
         with jax.enable_x64(True):  # MuJoCo tasks speak float64
