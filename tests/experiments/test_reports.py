@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from itertools import product
 
 import pytest
 
@@ -11,8 +12,9 @@ from self_imitation.errors import UsageError
 from self_imitation.experiments.atari import Atari
 from self_imitation.experiments.campaign import Settings
 from self_imitation.experiments.grid_worlds import Exploration, GridWorlds
-from self_imitation.experiments.mujoco import Mujoco
-from self_imitation.experiments.sparse import TASKS, Sparse
+from self_imitation.experiments.mujoco import TASKS, Mujoco
+from self_imitation.experiments.sparse import TASKS as SPARSE_TASKS
+from self_imitation.experiments.sparse import Sparse
 from self_imitation.storage import config_file
 
 SETTINGS = Settings(steps=4096, seeds=3)
@@ -41,37 +43,31 @@ def write_runs(experiment, folder, settings=SETTINGS):
     return folder
 
 
-def test_mujoco_compares_both_agents_on_three_tasks_with_normal_and_delayed_rewards(tmp_path):
+def test_mujoco_compares_three_agents_on_six_tasks_with_normal_and_delayed_rewards(tmp_path):
     configs = mujoco.configs(mujoco.defaults, tmp_path)
-    cases = {(config.env, config.agent, config.delay) for config in configs}
-    assert len(cases) == 13
-    assert ("mujoco:HalfCheetah", "ppo", 1) in cases, "to see how good PPO is"
-    discounts = [(c.env, c.components["ppo"].gamma) for c in configs if c.components["ppo"].gamma != 0.99]
-    assert discounts == [("mujoco:Swimmer", 0.999)]
-    assert len({config.out for config in configs}) == 14
-    for task in ("Hopper", "Walker2d", "Swimmer"):
-        for agent in ("ppo", "ppo+sil"):
-            assert {(f"mujoco:{task}", agent, 1), (f"mujoco:{task}", agent, 20)} <= cases
-    assert {(config.steps, config.seed_numbers) for config in configs} == {(1_000_000, (0, 1, 2, 3, 4))}
+    cases = {(config.env, config.agent, config.sil.optimiser, config.delay) for config in configs}
+    assert len(cases) == len({config.out for config in configs}) == len(configs) == 36
+    for delay, case in product((1, 20), [("ppo", "shared"), ("ppo+sil", "shared"), ("ppo+sil", "own")]):
+        assert {env for env, *rest in cases if rest == [*case, delay]} == {f"mujoco:{task}" for task in TASKS}
+    assert {(config.steps, config.seed_numbers) for config in configs} == {(1_000_000, tuple(range(10)))}
 
 
 def test_mujoco_report_uses_the_last_hundred_episodes_of_each_seed(tmp_path):
     lines = mujoco.report(SETTINGS, write_runs(mujoco, tmp_path), tmp_path / "report")
-    assert [line["final_mean"] for line in lines] == [100 * place + 1 for place in range(14)]
+    assert [line["final_mean"] for line in lines] == [100 * place + 1 for place in range(36)]
     half = 4.302653 / 3**0.5  # Student's, of three seeds one apart
     assert all(line["final_high"] - line["final_mean"] == pytest.approx(half, rel=1e-5) for line in lines)
     with open(tmp_path / "report" / "contrasts.csv") as file:
-        rows = {(row["task"], row["what"]): float(row["mean"]) for row in csv.DictReader(file)}
-    assert rows["Hopper", "normal"] == 100, "the second run minus the first"
-    assert rows["Hopper", "delayed"] == 100
-    assert rows["Hopper", "delayed minus normal"] == 0
+        rows = {(row["task"], int(row["delay"]), row["agent"]): float(row["mean"]) for row in csv.DictReader(file)}
+    assert len(rows) == 24
+    assert rows["Hopper", 1, "ppo+sil"] == 100, "the second run minus the first"
+    assert rows["Ant", 20, "ppo+sil, own optimiser"] == 200, "the third minus the first"
     page = (tmp_path / "report" / "README.md").read_text()
     assert "sil reproduce mujoco --steps 4096 --seeds 3\n" in page
-    assert "PPO+SIL against PPO, normal rewards: higher on Hopper, Walker2d, Swimmer.\n" in page
-    assert "delayed against normal rewards: no difference detected on Hopper, Walker2d, Swimmer.\n" in page
+    assert "- ppo+sil against ppo, rewards normal: higher on Hopper, Walker2d, Swimmer, " in page
     assert "Hopper is below it (1 against 2,316)" in page
-    assert "Swimmer with ppo.gamma 0.999 reaches it (701 against 111)" in page
-    assert "| Swimmer | ppo with ppo.gamma 0.999 | 701 (699 to 703, 3) | 111 |" in page
+    assert "Swimmer reaches it (601 against 111)" in page
+    assert "| normal | Swimmer | 601 (599 to 603) | 701 (699 to 703) | 801 (799 to 803) |" in page
     assert (tmp_path / "report" / "figure.png").stat().st_size > 10_000
 
 
@@ -122,7 +118,7 @@ def test_sparse_compares_both_learners_with_and_without_self_imitation(tmp_path)
     assert [config.agent for config in configs[:4]] == ["a2c", "a2c+sil", "ppo", "ppo+sil"]
     assert {config.seed_numbers for config in configs} == {tuple(range(8))}
     assert all(config.sil.keep == "informative" for config in configs), "the default for any environment"
-    assert {config.steps for config in configs} == {task.steps for task in TASKS.values()}
+    assert {config.steps for config in configs} == {task.steps for task in SPARSE_TASKS.values()}
     sparse.report(SETTINGS, write_runs(sparse, tmp_path), tmp_path / "report")
     with open(tmp_path / "report" / "contrasts.csv") as file:
         rows = {(row["task"], row["learner"]): float(row["mean"]) for row in csv.DictReader(file)}

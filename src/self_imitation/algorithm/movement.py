@@ -32,7 +32,7 @@ def measure(
         return masked_mean(policies[0].kl(policies[1]), valid)
 
     learner_step, own_step = (
-        optax.global_norm(jax.tree.map(jnp.subtract, after, before)) for before, after in (learner, self_imitation)
+        optax.tree.norm(jax.tree.map(jnp.subtract, after, before)) for before, after in (learner, self_imitation)
     )
     return {
         "policy_kl": divergence(*learner),

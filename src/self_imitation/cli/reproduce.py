@@ -24,8 +24,8 @@ class ReproduceArguments:
 
     experiment: tyro.conf.Positional[Literal["grid-worlds", "mujoco", "atari", "exploration", "sparse"]]
     """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
-    PPO+SIL on Hopper, Walker2d and Swimmer with normal and delayed rewards; atari: section 5.3, A2C and A2C+SIL on
-    Freeway and Montezuma's Revenge (needs a GPU); exploration: beyond the paper, two exploration bonuses on
+    PPO+SIL, with one optimiser and with two, on six tasks with normal and delayed rewards; atari: section 5.3, A2C and
+    A2C+SIL on Freeway and Montezuma's Revenge (needs a GPU); exploration: beyond the paper, two exploration bonuses on
     Apple-Key-Door-Treasure; sparse: beyond the paper, six tasks that pay rarely, with the defaults for any Gymnasium
     environment."""
     out: str | None = setting(None, DIRECTORY)
@@ -37,7 +37,7 @@ class ReproduceArguments:
     """Environment steps per seed. None: 2,000,000 on grid worlds, 1,000,000 on MuJoCo, 5,000,000 on Atari (Freeway: at
     most 3,000,000), 300,000 to 1,000,000 for sparse."""
     seeds: int | None = None
-    """Seeds per agent. None: 16 for grid-worlds, 5 for mujoco, 3 for atari, 8 for exploration and sparse."""
+    """Seeds per agent. None: 16 for grid-worlds, 10 for mujoco, 3 for atari, 8 for exploration and sparse."""
     seed: int = 0
     """First seed."""
     report_only: bool = False
