@@ -42,6 +42,18 @@ def test_a_users_environment_gets_the_defaults_for_user_environments():
     assert (config.normalise.observations, config.normalise.rewards) == (True, False)
 
 
+def test_ppo_has_other_defaults_for_user_environments_than_for_mujoco():
+    """The paper's table is of MuJoCo tasks; where rewards are sparse, exploration and imitation need more weight."""
+    register_environment("mine", lambda: OnlyTruncates(3), defaults={"sil.loss_coef": 0.3})
+    found = {}
+    for env in ("gym:CartPole-v1", "hopper-distance", "mine", "mujoco:Hopper"):
+        config = resolve(env, "authors", {"agent": "ppo+sil"})
+        found[env] = config.components["ppo"].ent_coef, config.sil.loss_coef
+    assert found["gym:CartPole-v1"] == found["hopper-distance"] == (0.01, 1.0)
+    assert found["mine"] == (0.01, 0.3), "what was registered with it has precedence"
+    assert found["mujoco:Hopper"] == (0.0, 0.1)
+
+
 def test_names_are_registered_once():
     with pytest.raises(UsageError, match="name: 'key-door-treasure' is already registered"):
         register_environment("key-door-treasure", ChosenReward)
