@@ -36,3 +36,12 @@ def test_stopped_runs_are_resumed_and_runs_with_other_settings_refused(tmp_path)
     assert campaign.load(wanted).metrics()[-1]["step"] == 160
     with pytest.raises(UsageError, match=r"run' has a2c\.gamma = 0\.95, not 0\.9"):
         campaign.train([override(wanted, {"a2c.gamma": 0.9})], Silent(), lambda: False)
+
+
+def test_a_run_whose_network_was_chosen_when_it_began_is_the_one_that_was_wanted(tmp_path):
+    wanted = campaign.config("gym:CartPole-v1", "a2c", Settings(steps=80, seeds=1), tmp_path / "run")
+    assert wanted.network.hidden is None
+    assert campaign.train([wanted], Silent(), lambda: False)
+    assert campaign.load(wanted).config.network.hidden == (64, 64)
+    with pytest.raises(UsageError, match=r"run' has network\.hidden = \(64, 64\), not \(8,\)"):
+        campaign.load(override(wanted, {"network.hidden": (8,)}))

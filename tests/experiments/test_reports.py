@@ -5,10 +5,12 @@ import json
 import shutil
 from itertools import product
 
+import numpy as np
 import pytest
 
 from self_imitation.cli.main import main
 from self_imitation.errors import UsageError
+from self_imitation.experiments import contrasts
 from self_imitation.experiments.atari import Atari
 from self_imitation.experiments.campaign import Settings
 from self_imitation.experiments.grid_worlds import Exploration, GridWorlds
@@ -127,6 +129,18 @@ def test_sparse_compares_both_learners_with_and_without_self_imitation(tmp_path)
     page = (tmp_path / "report" / "README.md").read_text()
     assert "| DoorKey 8x8 | a2c | 1.00 (-1.48 to 3.48) | 2 of 3 |" in page
     assert "- a2c+sil against a2c: higher on DoorKey 8x8, KeyCorridor S3R3," in page
+
+
+def test_differences_hold_together_and_unknown_ones_are_named():
+    few, many = np.array([1.0, 2.0, 3.0]), np.array([11.0, 12.0, 13.0])
+    alone = contrasts.differences({"a": (many, few)})["a"]
+    found = contrasts.differences({"a": (many, few), "b": (few, few), "c": (few, many), "d": (few * np.nan, many)})
+    assert found["a"]["mean"] == alone["mean"] == 10
+    assert found["a"]["high"] - 10 > alone["high"] - 10 > 0, "wider, since all four are read together"
+    verdicts = {name: contrasts.verdict(line) for name, line in found.items()}
+    assert contrasts.in_words(verdicts) == "higher on a; no difference detected on b; lower on c; unknown on d"
+    assert contrasts.cell(found["d"]) == "unknown: a seed has finished no episode"
+    assert contrasts.cell(found["b"], 1).startswith("+0.0 (-")
 
 
 def test_report_only_names_unfinished_and_missing_runs(capsys, tmp_path):

@@ -151,10 +151,13 @@ def _directory(config: TrainConfig) -> RunDirectory:
 
 
 def _require_same(run: RunDirectory, wanted: TrainConfig) -> None:
-    """Refuse an existing run with other seeds or settings. The engine may differ."""
+    """Refuse an existing run with other seeds or settings. The engine may differ; a network that was left open was
+    chosen when the run began.
+    """
     found = flatten(run.config())
     for name, value in flatten(wanted).items():
-        if name not in (*MAY_CHANGE, "engine") and found[name] != value:
+        left_open = name.startswith("network.") and value is None
+        if name not in (*MAY_CHANGE, "engine") and not left_open and found[name] != value:
             raise UsageError(f"runs: {str(run.path)!r} has {name} = {found[name]!r}, not {value!r}")
 
 

@@ -1,5 +1,6 @@
 """Differences between agents, with intervals that hold together."""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
@@ -24,11 +25,15 @@ def differences(pairs: Mapping[K, tuple[np.ndarray, np.ndarray]]) -> dict[K, Lin
 
 
 def cell(difference: Line, digits: int = 0) -> str:
+    if math.isnan(difference["mean"]):
+        return "unknown: a seed has finished no episode"
     mean, low, high = (f"{difference[part]:+,.{digits}f}" for part in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 
 def verdict(difference: Line) -> str:
+    if math.isnan(difference["mean"]):
+        return "unknown"
     return "higher" if difference["low"] > 0 else "lower" if difference["high"] < 0 else "no difference detected"
 
 

@@ -38,7 +38,7 @@ TASKS: Mapping[str, Task] = {
     "gym:self_imitation/KeyDoorTreasure-v0": Task(
         "Key-Door-Treasure", 500_000, "the key, the door and the treasure", 6.65
     ),
-    "hopper-distance": Task("Hopper, distance at the end", 500_000, "metres covered, at the end", 10.0, 1),
+    "hopper-distance": Task("Hopper for distance", 500_000, "metres covered, at the end", 10.0, 1),
 }
 """By environment. Thresholds of tasks without one of their own: most of the best return."""
 LEARNERS = ("a2c", "ppo")
