@@ -1,6 +1,6 @@
 """Sparse rewards, beyond the paper: A2C and PPO with and without self-imitation, with the defaults for any environment.
 
-None of the defaults was tuned on these tasks.
+Two of these defaults, both for PPO, were chosen on other seeds of three of the tasks (see `Sparse.introduction`).
 """
 
 import dataclasses
@@ -49,8 +49,10 @@ class Sparse(Experiment):
     name = "sparse"
     title = "Sparse rewards"
     introduction = """\
-Beyond the paper: tasks that pay rarely, as people meet them, with the defaults for any Gymnasium environment. None of
-these defaults was tuned on these tasks."""
+Beyond the paper: tasks that pay rarely, as people meet them, with the defaults for any Gymnasium environment. Two of
+these defaults, PPO's entropy coefficient (0.01) and the coefficient of self-imitation beside PPO (1), were chosen on
+Key-Door-Treasure, FrozenLake and MountainCarContinuous with other seeds (1000 to 1007), where the paper's MuJoCo values
+(0 and 0.1) were tried too. Nothing else was tuned on any of these tasks."""
     defaults = Settings(steps=1_000_000, seeds=8)
     figure = {"columns": 3}  # noqa: RUF012
 
