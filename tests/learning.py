@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from self_imitation import registry
-from self_imitation.algorithm import iteration
+from self_imitation.algorithm import degree, iteration, lower_bounds
 from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.a2c import A2CConfig
+from self_imitation.algorithm.acer import ACERConfig, ACPERConfig
 from self_imitation.algorithm.components import Agent, Learner
 from self_imitation.algorithm.iteration import AgentState
 from self_imitation.algorithm.normalisation import Normaliser
@@ -28,12 +29,14 @@ from self_imitation.replay import buffer as replay
 from self_imitation.settings import NetworkConfig, NormaliseConfig, OptimiserConfig, SelfImitationConfig
 from self_imitation.types import Rollout, TrainState
 
-NUM_ENVS, NUM_STEPS = 8, 4
+NUM_ENVS, NUM_STEPS, ITERATIONS = 8, 4, 600
 NETWORK = NetworkConfig(hidden=(16,))
 OPTIMISER = OptimiserConfig(learning_rate=0.01)
 CONFIGS = {
     "a2c": A2CConfig(gamma=0.5),
     "vtrace": VTraceConfig(gamma=0.5),
+    "acer": ACERConfig(gamma=0.5, segment_steps=4, learning_starts=20, buffer_size=1000),
+    "acper": ACPERConfig(gamma=0.5, segment_steps=4, learning_starts=20, buffer_size=1000),
     "ppo": PPOConfig(gamma=0.5, ent_coef=0.01, num_minibatches=2, update_epochs=4),
 }
 PAPER = SelfImitationConfig()
@@ -90,6 +93,7 @@ def build(
         imitation_optimiser=imitation_optimiser,
         num_envs=NUM_ENVS,
         num_steps=NUM_STEPS,
+        iterations=ITERATIONS,
         learner_name=parts.learner,
         learner=learner or entries[parts.learner].component(config, bootstrap),
         bonuses=bonuses,
@@ -113,7 +117,7 @@ class Training(eqx.Module):
 
 
 def begin(environment, agent, seed=0) -> Training:
-    params = Network(agent.spec, NETWORK, np.random.default_rng(seed))
+    params = Network(agent.spec, NETWORK, np.random.default_rng(seed), agent.learner.action_values)
     key, key_envs, key_learner, key_bonus = jax.random.split(jax.random.key(seed), 4)
     keys = jax.random.split(key_envs, NUM_ENVS + 1)
     zeros = jnp.zeros(NUM_ENVS)
@@ -122,11 +126,16 @@ def begin(environment, agent, seed=0) -> Training:
     components = {name: bonus.init(key_bonus, NUM_ENVS) for name, bonus in agent.bonuses.items()}
     components[agent.learner_name] = agent.learner.init(key_learner, agent.spec, params)
     train, own = TrainState(params, agent.optimiser.init(params)), agent.imitation_optimiser
-    state = AgentState(train, own and own.init(params), normaliser, None, components, key)
+    state = AgentState(train, own and own.init(params), normaliser, None, None, None, components, key)
+    like, limit = jax.eval_shape(partial(collect, environment, agent), state, envs)[2], agent.spec.max_episode_steps
     if agent.self_imitation is not None:
-        like = jax.eval_shape(partial(collect, environment, agent), state, envs)[2]
-        buffer = replay.create(like, agent.self_imitation, agent.spec.max_episode_steps)
-        state = dataclasses.replace(state, buffer=buffer)
+        extras = lower_bounds.replay_extras(agent.self_imitation)
+        buffer = replay.create(like, agent.self_imitation, limit, extras=extras)
+        state = dataclasses.replace(state, buffer=buffer, degree=degree.init(agent.self_imitation))
+    if agent.learner.replay is not None:
+        like = jax.eval_shape(agent.learner.to_replay, like)
+        buffer = replay.create(like, agent.learner.replay, limit, extras=agent.learner.replay_extras)
+        state = dataclasses.replace(state, learner_buffer=buffer)
     return Training(state, envs)
 
 

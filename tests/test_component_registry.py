@@ -4,6 +4,7 @@ import pytest
 
 from self_imitation import registry
 from self_imitation.algorithm.a2c import A2C
+from self_imitation.algorithm.acer import ACER, ACPER
 from self_imitation.algorithm.components import Bonus, Exploration, Learner
 from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
@@ -36,12 +37,12 @@ def restored(monkeypatch):
 def test_learners_and_bonuses_by_name():
     learners = {name: entry.component for name, entry in registry.learners().items()}
     bonuses = {name: entry.component for name, entry in registry.bonuses().items()}
-    assert learners == {"a2c": A2C, "ppo": PPO, "vtrace": VTrace}
+    assert learners == {"a2c": A2C, "ppo": PPO, "vtrace": VTrace, "acer": ACER, "acper": ACPER}
     assert bonuses == {"exp": CountBonus, "rnd": RandomNetworkDistillation}
     assert registry.components().keys() == learners.keys() | bonuses.keys()
 
 
-@pytest.mark.parametrize("component", [A2C, PPO, VTrace])
+@pytest.mark.parametrize("component", [A2C, PPO, VTrace, ACER, ACPER])
 def test_learners_have_a_discount(component):
     assert 0 < component.Config().gamma <= 1
 
@@ -117,7 +118,15 @@ def test_names_that_cannot_be_part_of_an_agents_name_are_refused(name):
 
 def test_agents_lists_each_learner_with_and_without_the_other_parts():
     agents = registry.agents()
-    assert len(agents) == 3 * 2 * 3
+    learners, alone, bonuses = len(registry.learners()), ("acer", "acper"), len(registry.bonuses())
+    assert len(agents) == 2 * ((learners - len(alone)) * (1 + bonuses) + len(alone))
     assert agents["a2c"] == "advantage actor-critic"
     assert agents["a2c+sil+exp"] == "advantage actor-critic with self-imitation and a count-based bonus"
     assert all(str(parse_agent(name)) == name for name in agents)
+
+
+@pytest.mark.parametrize("name", ["acer+exp", "acper+sil+rnd"])
+def test_replayed_rewards_have_no_bonus(name):
+    with pytest.raises(UsageError, match=r"is not allowed; it replays stored rewards, which have no bonus"):
+        parse_agent(name)
+    assert name not in registry.agents()

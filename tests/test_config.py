@@ -88,10 +88,12 @@ def test_a_learning_rate_of_its_own_needs_an_optimiser_of_its_own():
 
 @cache
 def docstrings(kind: type) -> dict[str, str | None]:
-    return {param.arg_name: param.description for param in docstring_parser.parse_from_object(kind).params}
+    """Of a dataclass and of those that it extends."""
+    parsed = (docstring_parser.parse_from_object(one).params for one in reversed(kind.__mro__[:-1]))
+    return {param.arg_name: param.description for params in parsed for param in params}
 
 
-@pytest.mark.parametrize("agent", ["a2c+sil+exp", "ppo+rnd", "vtrace"])
+@pytest.mark.parametrize("agent", ["a2c+sil+exp", "ppo+rnd", "vtrace", "acper"])
 def test_every_setting_has_a_rule_and_a_docstring(agent):
     config = resolve("key-door-treasure", "authors", {"agent": agent})
     free = {"env", "agent", "kind"}  # checked against the registries

@@ -1,10 +1,10 @@
-"""Small helpers for arrays: shape checks, masked means, short scans."""
+"""Small helpers for arrays: shape checks, masked means, short scans, loops over a batch of seeds."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 MAX_UNROLL = 8
 """A scan of at most this many steps is unrolled: one iteration of a loop costs a GPU more than a step's arithmetic."""
@@ -37,3 +37,18 @@ def select(condition: Bool[Array, "*batch"], yes: PyTree, no: PyTree) -> PyTree:
         return jnp.where(condition.reshape(*condition.shape, *(1,) * (a.ndim - condition.ndim)), a, b)
 
     return jax.tree.map(choose, yes, no)
+
+
+@jax.custom_batching.custom_vmap
+def max_over_seeds(count: Int[Array, ""]) -> Int[Array, ""]:
+    """The count itself; under `vmap` the largest of the batch.
+
+    A loop whose length differs over the batch would, at every iteration, copy its whole state to restore the members
+    that are done. With one length for all, nothing is copied.
+    """
+    return count
+
+
+@max_over_seeds.def_vmap
+def _(axis_size: int, in_batched: list[bool], count: Int[Array, " seeds"]) -> tuple[Int[Array, ""], bool]:
+    return max_over_seeds(jnp.max(count)), False

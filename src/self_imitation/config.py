@@ -21,6 +21,7 @@ from self_imitation.settings import (
     NetworkConfig,
     NormaliseConfig,
     OptimiserConfig,
+    ReplayConfig,
     SelfImitationConfig,
     flatten,
     one_of,
@@ -118,6 +119,12 @@ class TrainConfig:
     def parts(self) -> AgentName:
         return parse_agent(self.agent)
 
+    @property
+    def replay(self) -> dict[str, ReplayConfig]:
+        """Settings of the agent's replay buffers, by the name of the component."""
+        own = {SELF_IMITATION: self.sil} if self.parts.self_imitation else {}
+        return own | {name: part for name, part in self.components.items() if isinstance(part, ReplayConfig)}
+
 
 PRESETS: Mapping[Preset, Mapping[str, object]] = {
     "authors": {
@@ -140,6 +147,16 @@ PRESETS: Mapping[Preset, Mapping[str, object]] = {
 
 MAY_CHANGE = ("steps", "out", "checkpoint_seconds", "checkpoints_kept", "workers", "compilation_cache")
 """Settings that may change when a run is resumed."""
+
+
+NO_EFFECT = (
+    ("optimiser.decay", "optimiser.kind", "adam"),
+    ("sil.n_steps", "sil.bound", "monte-carlo"),
+    ("sil.bandit_window", "sil.updates_schedule", "constant"),
+    ("sil.bandit_window", "sil.updates_schedule", "linear"),
+    ("sil.updates", "sil.updates_schedule", "bandit"),
+)
+"""A setting, and the value of another one with which it has no effect."""
 
 
 def resolve(env: str, preset: Preset, overrides: Mapping[str, object] | None = None) -> TrainConfig:
@@ -215,5 +232,8 @@ def refuse_unused(config: TrainConfig, defaults: TrainConfig) -> None:
             raise UsageError(f"{name} has no effect with agent {config.agent!r}")
     if environments.find(config.env).atari_rom and config.normalise.observations:
         raise bad_value("normalise.observations", True, "allowed for Atari games: False (pixels are scaled to [0, 1])")
-    if "optimiser.decay" in changed and config.optimiser.kind == "adam":
-        raise bad_value("optimiser.decay", config.optimiser.decay, "it has no effect with optimiser.kind = adam")
+    for name, other, value in NO_EFFECT:
+        if name in changed and after[other] == value:
+            raise bad_value(name, after[name], f"it has no effect with {other} = {value}")
+    if "sil.vf_coef" in changed and config.sil.temperature > 0:
+        raise bad_value("sil.vf_coef", config.sil.vf_coef, "it has no effect with sil.temperature above 0")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from self_imitation.algorithm.a2c import A2C
+from self_imitation.algorithm.acer import ACER, ACPER
 from self_imitation.algorithm.components import Bonus, Learner
 from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
@@ -89,6 +90,8 @@ def parse_agent(name: str) -> AgentName:
             raise unknown_name("agent", str(name), agents())
         if rest.count(part) > 1:
             raise UsageError(f"agent: {name!r} names {part!r} twice")
+        if part != SELF_IMITATION and (reason := _learners[learner].component.refuses_bonuses):
+            raise UsageError(f"agent: {name!r} is not allowed; {reason}")
     return AgentName(learner, SELF_IMITATION in rest, tuple(sorted(part for part in rest if part != SELF_IMITATION)))
 
 
@@ -97,7 +100,7 @@ def agents() -> Mapping[str, str]:
     names = {}
     for learner, entry in _learners.items():
         for imitates in (False, True):
-            for bonus in (None, *_bonuses):
+            for bonus in (None, *(() if entry.component.refuses_bonuses else _bonuses)):
                 name = AgentName(learner, imitates, () if bonus is None else (bonus,))
                 parts = ["self-imitation"] * imitates + ([] if bonus is None else [_bonuses[bonus].summary])
                 names[str(name)] = entry.summary + (f" with {' and '.join(parts)}" if parts else "")
@@ -107,5 +110,7 @@ def agents() -> Mapping[str, str]:
 register_learner("a2c", A2C, "advantage actor-critic")
 register_learner("ppo", PPO, "proximal policy optimisation")
 register_learner("vtrace", VTrace, "V-trace actor-critic (IMPALA)")
+register_learner("acer", ACER, "actor-critic with experience replay")
+register_learner("acper", ACPER, "actor-critic with prioritised experience replay")
 register_bonus("exp", CountBonus, "a count-based bonus")
 register_bonus("rnd", RandomNetworkDistillation, "random network distillation")

@@ -128,22 +128,73 @@ class NormaliseConfig:
 
 
 @dataclass(frozen=True)
-class SelfImitationConfig:
+class ReplayConfig:
+    """A replay buffer of finished episodes."""
+
+    gamma: float | None = setting(0.99, or_none(real(0, 1)))
+    """Discount of the stored returns. None: the learner's. A lower one makes R small beside V: little is imitated."""
+    keep: Literal["all", "positive", "informative"] = setting("all", one_of("all", "positive", "informative"))
+    """Episodes to store. all: every one (paper); positive: those with a reward above 0 (authors' code); informative:
+    those with any reward other than 0, and every one as soon as a reward below 0 has been seen, since then a return of
+    0 may be a good one."""
+    buffer_size: int = setting(100_000, whole(1, 10**8))
+    """Capacity of the replay buffer in steps of finished episodes; the oldest are overwritten (paper, tables)."""
+    max_pending_steps: int | None = setting(None, or_none(whole(1, 10**8)))
+    """Steps of an unfinished episode that wait for its end; a longer episode is stored in parts, the older half of
+    these steps at a time. None: the time limit; without one, or with image observations, the buffer size divided by
+    the number of environments."""
+    batch_size: int = setting(512, whole(1, 2**20))
+    """Steps sampled per update (paper, hyperparameter tables); fewer while the buffer holds less."""
+    learning_starts: int = setting(100, whole(0))
+    """No updates until the buffer holds more than this many steps (authors' code)."""
+    priority_exponent: float = setting(0.6, real(0, 4))  # above 4, the smallest priority underflows in float32
+    """Sample in proportion to max((R - V)+, 1e-6) to this power (paper, hyperparameter tables)."""
+    importance_exponent: float = setting(0.4, real(0, 1))
+    """Exponent of the importance weights (p / p_min)^-x (paper: 0.1 on hard exploration games, else 0.4)."""
+
+    def check_sizes(self, prefix: str) -> None:
+        """Raise a `UsageError` if the buffer is smaller than what is sampled from it."""
+        for name in ("batch_size", "learning_starts"):
+            value = getattr(self, name)
+            if value > self.buffer_size - (name == "learning_starts"):
+                limit = "at most" if name == "batch_size" else "less than"
+                raise bad_value(f"{prefix}{name}", value, f"allowed: {limit} {prefix}buffer_size = {self.buffer_size}")
+
+
+@dataclass(frozen=True)
+class SelfImitationConfig(ReplayConfig):
     """Self-imitation (Eq. 1-3, Algorithm 1) and its replay buffer."""
 
     updates: int = setting(4, whole(1, 65_536))
     """M in Algorithm 1: self-imitation updates per iteration (paper, hyperparameter tables)."""
-    batch_size: int = setting(512, whole(1, 2**20))
-    """Steps sampled per update (paper, hyperparameter tables); fewer while the buffer holds less."""
+    updates_schedule: Literal["constant", "linear", "bandit"] = setting(
+        "constant", one_of("constant", "linear", "bandit")
+    )
+    """constant: M in every iteration (paper); linear: M falls to 0 over the run; bandit: a bandit chooses M among 0, 1,
+    2, 4 and 8 by the progress of the returns. Beyond the paper."""
+    bandit_window: int = setting(100, whole(1, 10**6))
+    """Iterations between two choices of the bandit."""
     loss_coef: float = setting(1.0, real(0))
     """Coefficient of the whole loss (paper, hyperparameter tables)."""
+    loss_coef_schedule: Literal["constant", "linear", "share"] = setting(
+        "constant", one_of("constant", "linear", "share")
+    )
+    """constant: the same coefficient throughout (paper); linear: it falls to 0 over the run; share: it is multiplied by
+    the share of sampled steps with R > V. Beyond the paper."""
     optimiser: Literal["shared", "own"] = setting("shared", one_of("shared", "own"))
     """shared: the learner's, with its running statistics (authors' code); own: another one with the same settings.
     Beside PPO's many steps, a shared Adam hardly moves for self-imitation, whatever the coefficient of its loss."""
     learning_rate: float | None = setting(None, or_none(real(0, above=True)))
     """With an optimiser of its own. None: that of the learner."""
-    gamma: float | None = setting(0.99, or_none(real(0, 1)))
-    """Discount of the stored returns. None: the learner's. A lower one makes R small beside V: little is imitated."""
+    temperature: float = setting(0.0, real(0))
+    """alpha of lower-bound soft Q-learning (paper, section 4), in the units of the values. 0: self-imitation. Above 0:
+    returns include the entropy of the policy that acted, and the loss is that of section 4.3, with the policy term
+    times alpha and the value term with coefficient 1."""
+    bound: Literal["monte-carlo", "n-step"] = setting("monte-carlo", one_of("monte-carlo", "n-step"))
+    """The lower bound of the optimal value. monte-carlo: the return of the episode (paper); n-step: the rewards of n
+    steps and the value after them (Tang 2020)."""
+    n_steps: int = setting(5, whole(1, 10**6))
+    """n of the n-step bound (Tang 2020: 5)."""
     max_advantage: float | None = setting(None, or_none(real(0, above=True)))
     """Clip the advantage (R - V)+ to this value. None: no clipping (paper); 1: authors' code."""
     vf_coef: float = setting(0.01, real(0))
@@ -156,28 +207,13 @@ class SelfImitationConfig:
     """Lower bound of the divisor with `average imitated` (authors' code)."""
     max_neg_log_prob: float | None = setting(None, or_none(real(0, above=True)))
     """Cap on the reported -log pi; the gradient is unaffected (authors' code: 5)."""
-    keep: Literal["all", "positive", "informative"] = setting("all", one_of("all", "positive", "informative"))
-    """Episodes to store. all: every one (paper); positive: those with a reward above 0 (authors' code); informative:
-    those with any reward other than 0, and every one as soon as a reward below 0 has been seen, since then a return of
-    0 may be a good one."""
-    buffer_size: int = setting(100_000, whole(1, 10**8))
-    """Capacity of the replay buffer in steps of finished episodes; the oldest are overwritten (paper, tables)."""
-    max_pending_steps: int | None = setting(None, or_none(whole(1, 10**8)))
-    """Steps of an unfinished episode that wait for its end; a longer episode is stored in parts, the older half of
-    these steps at a time. None: the time limit; without one, or with image observations, the buffer size divided by
-    the number of environments."""
-    learning_starts: int = setting(100, whole(0))
-    """No updates until the buffer holds more than this many steps (authors' code)."""
-    priority_exponent: float = setting(0.6, real(0, 4))  # above 4, the smallest priority underflows in float32
-    """Sample in proportion to max((R - V)+, 1e-6) to this power (paper, hyperparameter tables)."""
-    importance_exponent: float = setting(0.4, real(0, 1))
-    """Exponent of the importance weights (p / p_min)^-x (paper: 0.1 on hard exploration games, else 0.4)."""
+
+    @property
+    def constant_degree(self) -> bool:
+        """Whether the number of updates and the coefficient of the loss stay the same."""
+        return self.updates_schedule == "constant" and self.loss_coef_schedule == "constant"
 
     def check_consistency(self) -> None:
         if self.learning_rate is not None and self.optimiser == "shared":
             raise bad_value("sil.learning_rate", self.learning_rate, "it has no effect with sil.optimiser = shared")
-        for name in ("batch_size", "learning_starts"):
-            value = getattr(self, name)
-            if value > self.buffer_size - (name == "learning_starts"):
-                limit = "at most" if name == "batch_size" else "less than"
-                raise bad_value(f"sil.{name}", value, f"allowed: {limit} sil.buffer_size = {self.buffer_size}")
+        self.check_sizes("sil.")

@@ -138,7 +138,10 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Experience(Protocol):
-    """What the replay buffer stores: a `Rollout`, or any other structure with these fields."""
+    """What the replay buffer stores: a `Rollout`, or any other structure with these fields.
+
+    A buffer that stores extras also reads the field `extras`, arrays by name.
+    """
 
     @property
     def observation(self) -> Observation: ...

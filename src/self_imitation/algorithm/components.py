@@ -6,7 +6,7 @@ become columns of metrics.csv.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm.normalisation import Normaliser
-from self_imitation.settings import SelfImitationConfig
+from self_imitation.replay.buffer import Batch, ReplayBuffer
+from self_imitation.settings import ReplayConfig, SelfImitationConfig
 from self_imitation.types import ActorCritic, Distribution, Metrics, Params, Rollout, Spec, TrainState
 
 
@@ -52,6 +53,12 @@ class Learner(ABC):
     """The same, by preset."""
     tolerates_lag: ClassVar[bool] = False
     """Whether it may learn from rollouts that an older policy collected."""
+    action_values: ClassVar[bool] = False
+    """Whether it needs a network with action values: `distribution.action_values`, as `CategoricalWithValues` has."""
+    refuses_bonuses: ClassVar[str] = ""
+    """Why it can't be combined with an exploration bonus; empty if it can."""
+    replay_extras: ClassVar[tuple[str, ...]] = ()
+    """What its replay buffer stores beside observations, actions and returns (see `replay.buffer.create`)."""
 
     def __init__(self, config: Any, bootstrap_time_limits: bool):
         self.config = config
@@ -62,10 +69,19 @@ class Learner(ABC):
         """Raise a `UsageError` if the settings do not fit the size of a rollout."""
         return
 
+    def check_spec(self, spec: Spec) -> None:
+        """Raise a `UsageError` if it can't learn in such environments."""
+        return
+
     @property
     def gradient_steps(self) -> int:
         """Gradient steps per update, for learning rate schedules."""
         return 1
+
+    @property
+    def replay(self) -> ReplayConfig | None:
+        """Settings of a replay buffer of its own, from which `update_off_policy` learns. None: it has none."""
+        return None
 
     def init(self, key: PRNGKeyArray, spec: Spec, params: Params) -> Any:
         """The learner's own state; None if it has none."""
@@ -92,6 +108,23 @@ class Learner(ABC):
 
         Returns the learner's new state, the new parameters with their optimiser state, and metrics.
         """
+
+    def to_replay(self, rollout: Rollout) -> Rollout:
+        """The raw rollout with what its replay buffer stores in its extras."""
+        return rollout
+
+    def update_off_policy(
+        self,
+        actor_critic: ActorCritic,
+        optimiser: optax.GradientTransformation,
+        state: Any,
+        train_state: TrainState,
+        buffer: ReplayBuffer,
+        key: PRNGKeyArray,
+        normalise: Callable[[Batch], Batch],
+    ) -> tuple[Any, TrainState, ReplayBuffer, Metrics]:
+        """Learn from the replay buffer, after `update`. The buffer is raw: `normalise` what is sampled."""
+        raise NotImplementedError
 
 
 class Bonus(ABC):
@@ -124,6 +157,8 @@ class Agent:
     """Self-imitation's own; None: it shares the other one."""
     num_envs: int
     num_steps: int
+    iterations: int
+    """Of the whole run, for schedules."""
     learner_name: str
     learner: Learner
     bonuses: Mapping[str, Bonus]

@@ -5,6 +5,7 @@ are of one seed; callers `vmap`.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,12 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Key, PRNGKeyArray, Shaped
 
-from self_imitation.algorithm import movement, self_imitation
+from self_imitation.algorithm import degree, movement, self_imitation
 from self_imitation.algorithm.components import Agent, Exploration
+from self_imitation.algorithm.degree import DegreeState
 from self_imitation.algorithm.normalisation import NormaliserState
 from self_imitation.replay import buffer as replay
-from self_imitation.replay.buffer import ReplayBuffer
+from self_imitation.replay.buffer import Batch, ReplayBuffer
 from self_imitation.types import ActorCritic, Metrics, Observation, Params, Rollout, TrainState
 
 
@@ -36,6 +38,11 @@ class AgentState(eqx.Module):
     normaliser: NormaliserState | None
     """Running statistics, where observations or rewards are normalised."""
     buffer: ReplayBuffer | None
+    """Of self-imitation."""
+    learner_buffer: ReplayBuffer | None
+    """Of a learner that replays episodes."""
+    degree: DegreeState | None
+    """Of self-imitation, where it is not constant."""
     components: dict[str, Any]
     """States of the learner and of the bonuses, by name."""
     key: Key[Array, "*seeds"]
@@ -48,10 +55,13 @@ class AgentState(eqx.Module):
 def act(
     agent: Agent, policy: Policy, observation: Observation, key: PRNGKeyArray
 ) -> tuple[Shaped[Array, "N ..."], dict[str, Array]]:
-    """Sample an action for each environment; also what the learner wants recorded with it."""
+    """Sample an action for each environment; also what learner and self-imitation want recorded with it."""
     distribution, value = actor_critic(agent, policy.normaliser)(policy.params, observation)
     action = distribution.sample(key)
-    return action, agent.learner.extras(distribution, action, value)
+    extras = agent.learner.extras(distribution, action, value)
+    if agent.self_imitation is not None and agent.self_imitation.temperature > 0:
+        extras = {**extras, replay.LOG_PROB: distribution.log_prob(action)}
+    return action, extras
 
 
 def actor_critic(agent: Agent, normaliser: NormaliserState | None) -> ActorCritic:
@@ -76,7 +86,8 @@ def update_on_policy(agent: Agent, state: AgentState, rollout: Rollout) -> tuple
     state, exploration, explored = explore(agent, state, rollout)
     state = remember(agent, state, rollout)  # finished episodes, without any bonus
     state, learned = learn(agent, state, rollout, exploration)
-    return state, {**learned, **explored}
+    state, replayed = learn_off_policy(agent, state)
+    return state, {**learned, **replayed, **explored}
 
 
 def update_normaliser(agent: Agent, state: AgentState, rollout: Rollout) -> AgentState:
@@ -96,9 +107,15 @@ def explore(agent: Agent, state: AgentState, rollout: Rollout) -> tuple[AgentSta
 
 
 def remember(agent: Agent, state: AgentState, rollout: Rollout) -> AgentState:
-    if agent.self_imitation is None or state.buffer is None:
-        return state
-    return dataclasses.replace(state, buffer=replay.insert(state.buffer, rollout, agent.self_imitation))
+    if agent.self_imitation is not None and state.buffer is not None:
+        state = dataclasses.replace(state, buffer=replay.insert(state.buffer, rollout, agent.self_imitation))
+        if state.degree is not None:
+            observed = degree.after_rollout(state.degree, rollout, agent.self_imitation)
+            state = dataclasses.replace(state, degree=observed)
+    if agent.learner.replay is not None and state.learner_buffer is not None:
+        stored = replay.insert(state.learner_buffer, agent.learner.to_replay(rollout), agent.learner.replay)
+        state = dataclasses.replace(state, learner_buffer=stored)
+    return state
 
 
 def learn(agent: Agent, state: AgentState, rollout: Rollout, exploration: Exploration) -> tuple[AgentState, Metrics]:
@@ -118,19 +135,35 @@ def learn(agent: Agent, state: AgentState, rollout: Rollout, exploration: Explor
     return dataclasses.replace(state, train=train, components=components, key=key), metrics
 
 
+def learn_off_policy(agent: Agent, state: AgentState) -> tuple[AgentState, Metrics]:
+    """Of a learner with a replay buffer: its updates on stored episodes."""
+    if state.learner_buffer is None:
+        return state, {}
+    key, key_learn = jax.random.split(state.key)
+    own, train, buffer, metrics = agent.learner.update_off_policy(
+        agent.actor_critic,
+        agent.optimiser,
+        state.components[agent.learner_name],
+        state.train,
+        state.learner_buffer,
+        key_learn,
+        _normalise(agent, state),
+    )
+    components = {**state.components, agent.learner_name: own}
+    return dataclasses.replace(state, train=train, learner_buffer=buffer, components=components, key=key), metrics
+
+
 def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tuple[AgentState, Metrics]:
     """M self-imitation updates, or another number of them."""
     if agent.self_imitation is None or state.buffer is None:
         return state, {}
     config = agent.self_imitation if updates is None else dataclasses.replace(agent.self_imitation, updates=updates)
     key, key_sample = jax.random.split(state.key)
-    normalise = lambda batch: batch  # noqa: E731
-    if agent.normaliser is not None and state.normaliser is not None:
-        normalise = partial(agent.normaliser.batch, state.normaliser)
+    now = None if state.degree is None else degree.current(state.degree, config, agent.iterations)
     own, optimiser = agent.imitation_optimiser, agent.imitation_optimiser or agent.optimiser
     before = state.train if own is None else TrainState(state.train.params, state.imitation_optimiser_state)
     after, buffer, metrics = self_imitation.imitate(
-        agent.actor_critic, optimiser, before, state.buffer, key_sample, config, normalise
+        agent.actor_critic, optimiser, before, state.buffer, key_sample, config, _normalise(agent, state), now
     )
     if own is None:
         state = dataclasses.replace(state, train=after)
@@ -138,7 +171,21 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
         train = TrainState(after.params, state.train.optimiser_state)
         state = dataclasses.replace(state, train=train, imitation_optimiser_state=after.optimiser_state)
     state = dataclasses.replace(state, buffer=buffer, key=key)
-    return state, {**metrics, "memory_size": buffer.size.astype("float32")}
+    metrics["memory_size"] = buffer.size.astype("float32")
+    if state.degree is not None and now is not None:
+        updated = (now.updates > 0) & (buffer.size > config.learning_starts)
+        state = dataclasses.replace(
+            state, degree=degree.after_imitation(state.degree, metrics["sil_imitated"], updated)
+        )
+        metrics |= {"sil_updates": now.updates.astype("float32"), "sil_coef": now.loss_coef}
+    return state, metrics
+
+
+def _normalise(agent: Agent, state: AgentState) -> Callable[[Batch], Batch]:
+    """What is sampled is stored raw, and normalised by the present statistics."""
+    if agent.normaliser is None or state.normaliser is None:
+        return lambda batch: batch
+    return partial(agent.normaliser.batch, state.normaliser)
 
 
 def measure_movement(

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from self_imitation.algorithm.returns import discounted_sums
 from self_imitation.algorithm.rollouts import flatten_time
-from self_imitation.replay.buffer import Batch
+from self_imitation.replay.buffer import REWARD, Batch
 from self_imitation.types import ActorCritic, Observation, Params, Rollout, Spec
 
 EPSILON = 1e-8
@@ -129,10 +129,14 @@ class Normaliser:
 
     def batch(self, state: NormaliserState, batch: Batch) -> Batch:
         """The batch that self-imitation sees: stored raw, normalised by the present statistics."""
+        extras = batch.extras
+        if REWARD in extras:
+            extras = {**extras, REWARD: self.scale_rewards(state, extras[REWARD])}
         return dataclasses.replace(
             batch,
             observation=self.observation(state, batch.observation),
             returns=self.scale_rewards(state, batch.returns),
+            extras=extras,
         )
 
     def with_normalised_observations(self, actor_critic: ActorCritic, state: NormaliserState) -> ActorCritic:

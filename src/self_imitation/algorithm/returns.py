@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from self_imitation.arrays import scan_unrolled
+from self_imitation.arrays import require_same_shape, scan_unrolled
 
 
 def n_step_returns(
@@ -67,3 +67,28 @@ def discounted_sums(
 
     after, totals = scan_unrolled(forwards, before, (reward, ended))
     return totals, after
+
+
+def retrace(
+    ratio: Float[Array, "T N"],
+    reward: Float[Array, "T N"],
+    ended: Bool[Array, "T N"],
+    action_value: Float[Array, "T N"],
+    value: Float[Array, "T N"],
+    bootstrap_value: Float[Array, "T N"],
+    last_value: Float[Array, " N"],
+    gamma: float,
+) -> Float[Array, "T N"]:
+    """Q^ret_t = r_t + gamma (min(1, rho_t+1) (Q^ret_t+1 - Q(s_t+1, a_t+1)) + V(s_t+1)) (ACER, Eq. 5).
+
+    `ratio`: rho = pi(a|s) / mu(a|s). Where an episode ended, `bootstrap_value` takes the place of all that follows.
+    """
+    require_same_shape(ratio=ratio, reward=reward, ended=ended, action_value=action_value, value=value)
+
+    def backwards(following: Float[Array, " N"], step: tuple) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+        reward, ended, bootstrap, truncated_ratio, action_value, value = step
+        target = reward + gamma * jnp.where(ended, bootstrap, following)
+        return truncated_ratio * (target - action_value) + value, target
+
+    rows = reward, ended, bootstrap_value, jnp.minimum(ratio, 1.0), action_value, value
+    return scan_unrolled(backwards, last_value, rows, reverse=True)[1]

@@ -1,14 +1,21 @@
-"""Self-imitation: imitate a past action only where its return beat the present value estimate (Eq. 1-3)."""
+"""Self-imitation: imitate a past action only where its return beat the present value estimate (Eq. 1-3).
 
+With a temperature: lower-bound soft Q-learning (section 4), of which self-imitation is the limit.
+"""
+
+import dataclasses
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from self_imitation.algorithm import lower_bounds
 from self_imitation.algorithm import optimiser as optimisers
-from self_imitation.arrays import require_same_shape
+from self_imitation.algorithm.degree import Degree
+from self_imitation.arrays import max_over_seeds, require_same_shape
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import Batch, ReplayBuffer
 from self_imitation.settings import SelfImitationConfig
@@ -25,10 +32,18 @@ def self_imitation_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " batch"], Metrics]]:
     """Eq. 1: L = E[L_policy + beta L_value], each sample times its importance weight; also returns (R - V)+ of each.
 
+    With a temperature alpha (section 4.3): R - alpha log pi in the place of R, and L = E[alpha L_policy + L_value],
+    whose gradient is that of 1/2 (R - Q)+^2 with Q = V + alpha log pi.
+
     A weight of 0 marks an empty entry of the batch.
     """
     require_same_shape(log_prob=log_prob, entropy=entropy, value=value, returns=returns, weight=weight)
     filled = weight > 0
+    policy_coef, vf_coef = 1.0, config.vf_coef
+    if config.temperature > 0:
+        policy_coef, vf_coef = config.temperature, 1.0
+        returns = returns - config.temperature * jax.lax.stop_gradient(log_prob)
+        filled = filled & jnp.isfinite(log_prob)  # a masked action can't be imitated
     imitated = (returns > value) & filled
     gap = jnp.where(imitated, returns - value, 0.0)  # (R - V)+
     advantage = jax.lax.stop_gradient(gap if config.max_advantage is None else jnp.minimum(gap, config.max_advantage))
@@ -44,7 +59,7 @@ def self_imitation_loss(
         return jnp.sum(weight * x) / _divisor(filled, imitated, config)
 
     policy, value_term, entropy_term = average(policy_loss), average(value_loss), average(bonus)
-    loss = config.loss_coef * (policy + config.vf_coef * value_term - config.ent_coef * entropy_term)
+    loss = config.loss_coef * (policy_coef * policy + vf_coef * value_term - config.ent_coef * entropy_term)
     count = jnp.maximum(jnp.sum(filled), 1)
     metrics = {
         "sil_loss": loss,
@@ -78,25 +93,85 @@ def imitate(
     key: PRNGKeyArray,
     config: SelfImitationConfig,
     normalise: Callable[[Batch], Batch] = lambda batch: batch,
+    degree: Degree | None = None,
 ) -> tuple[TrainState, ReplayBuffer, Metrics]:
     """The last loop of Algorithm 1: M times sample a batch, take a gradient step, update the sampled priorities.
 
     The replay buffer is raw: `normalise` brings batches to the scale of the actor-critic's inputs and values. With
-    `learning_starts` steps or fewer in the buffer, neither parameters nor optimiser change.
+    `learning_starts` steps or fewer in the buffer, neither parameters nor optimiser change. `degree`: M and the
+    coefficient of the loss, where they are not those of `config`.
     """
     ready = buffer.size > config.learning_starts
+    if degree is not None:
+        config = dataclasses.replace(config, loss_coef=degree.loss_coef)  # type: ignore[arg-type]
 
-    def update(carry: tuple[TrainState, ReplayBuffer], key: PRNGKeyArray) -> tuple:
-        train_state, buffer = carry
+    def update(train_state: TrainState, buffer: ReplayBuffer, key: PRNGKeyArray) -> tuple:
         batch = normalise(replay.sample(buffer, key, config))
+        returns = _lower_bound(actor_critic, train_state.params, buffer, batch, config, normalise)
+        batch = dataclasses.replace(batch, returns=returns)
         train_state, advantage, metrics = gradient_step(actor_critic, optimiser, train_state, batch, config)
-        return (train_state, replay.update_priorities(buffer, batch, advantage, config)), metrics
+        return train_state, batch, advantage, metrics
 
-    keys = jax.random.split(key, config.updates)
-    metrics: Metrics
-    (updated, buffer), metrics = jax.lax.scan(update, (train_state, buffer), keys)
+    def update_always(carry: tuple[TrainState, ReplayBuffer], key: PRNGKeyArray) -> tuple:
+        train_state, batch, advantage, metrics = update(*carry, key)
+        return (train_state, replay.update_priorities(carry[1], batch, advantage, config)), metrics
+
+    if degree is None:
+        keys = jax.random.split(key, config.updates)
+        metrics: Metrics
+        (updated, buffer), metrics = jax.lax.scan(update_always, (train_state, buffer), keys)
+        metrics = jax.tree.map(jnp.mean, metrics)
+    else:
+        updated, buffer, metrics = _repeat(update, degree, train_state, buffer, key, config)
     train_state = jax.tree.map(lambda new, old: jnp.where(ready, new, old), updated, train_state)
-    return train_state, buffer, jax.tree.map(jnp.mean, metrics)
+    return train_state, buffer, metrics
+
+
+class _Loop(eqx.Module):
+    train_state: TrainState
+    buffer: ReplayBuffer
+    sums: Metrics
+
+
+def _repeat(
+    update: Callable[..., tuple],
+    degree: Degree,
+    train_state: TrainState,
+    buffer: ReplayBuffer,
+    key: PRNGKeyArray,
+    config: SelfImitationConfig,
+) -> tuple[TrainState, ReplayBuffer, Metrics]:
+    """A number of updates that is only known while the program runs, and may differ between seeds."""
+    shapes = jax.eval_shape(update, train_state, buffer, key)[-1]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def body(number: Int[Array, ""], loop: _Loop) -> _Loop:
+        active = number < degree.updates  # seeds in one loop take as many iterations as the busiest of them
+        after, batch, advantage, metrics = update(loop.train_state, loop.buffer, jax.random.fold_in(key, number))
+        train_state = jax.tree.map(lambda new, old: jnp.where(active, new, old), after, loop.train_state)
+        batch = dataclasses.replace(batch, weight=jnp.where(active, batch.weight, 0.0))
+        buffer = replay.update_priorities(loop.buffer, batch, advantage, config)
+        sums = jax.tree.map(lambda total, new: total + jnp.where(active, new, 0.0), loop.sums, metrics)
+        return _Loop(train_state, buffer, sums)
+
+    loop = jax.lax.fori_loop(0, max_over_seeds(degree.updates), body, _Loop(train_state, buffer, zeros))
+    return loop.train_state, loop.buffer, jax.tree.map(lambda x: x / jnp.maximum(degree.updates, 1), loop.sums)
+
+
+def _lower_bound(
+    actor_critic: ActorCritic,
+    params: Params,
+    buffer: ReplayBuffer,
+    batch: Batch,
+    config: SelfImitationConfig,
+    normalise: Callable[[Batch], Batch],
+) -> Float[Array, " batch"]:
+    if config.bound == "monte-carlo":
+        return lower_bounds.monte_carlo(batch, config)
+    later, exists = replay.later(buffer, batch, config.n_steps)
+    later = normalise(later)
+    _, later_value = actor_critic(params, later.observation)
+    return lower_bounds.n_step(batch, later, exists, later_value, config)
 
 
 def gradient_step(

@@ -46,6 +46,8 @@ _GRID_WORLD: Mapping[str, object] = {
 _GRID_WORLD_COMPONENTS: Mapping[str, Mapping[str, object]] = {
     "a2c": {"num_envs": 16, "num_steps": 5, "a2c.gamma": 0.95, "a2c.ent_coef": 0.03},
     "vtrace": {"num_envs": 16, "num_steps": 5, "vtrace.gamma": 0.95, "vtrace.ent_coef": 0.03},
+    "acer": {"num_envs": 16, "num_steps": 20, "acer.gamma": 0.95, "acer.ent_coef": 0.03},
+    "acper": {"num_envs": 16, "num_steps": 20, "acper.gamma": 0.95, "acper.ent_coef": 0.03},
     "ppo": {"num_envs": 16, "num_steps": 128, "ppo.gamma": 0.95, "ppo.ent_coef": 0.03},
 }
 _GRID_WORLD_PRESETS: Mapping[str, Mapping[str, object]] = {

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from self_imitation.errors import UsageError, unknown_name
+from self_imitation.errors import UsageError, bad_value, unknown_name
 from self_imitation.networks import distributions
 from self_imitation.networks.convolution import convolve
 from self_imitation.settings import NetworkConfig
@@ -109,16 +109,20 @@ class Network(eqx.Module):
     """Log standard deviation of continuous actions, initially 0."""
     spec: Spec = eqx.field(static=True)
 
-    def __init__(self, spec: Spec, config: NetworkConfig, generator: np.random.Generator):
+    action_values: bool = eqx.field(static=True)
+    """Whether the value head gives a value for each action."""
+
+    def __init__(self, spec: Spec, config: NetworkConfig, generator: np.random.Generator, action_values: bool = False):
         config = config.resolved(spec.observation_kind == "image")
         assert config.hidden is not None
         self.policy_body = Body(spec, config.hidden, generator)
         self.value_body = None if config.shared else Body(spec, config.hidden, generator)
-        self.policy_head = Linear(config.hidden[-1], distributions.outputs(spec.actions), POLICY_GAIN, generator)
-        self.value_head = Linear(config.hidden[-1], 1, VALUE_GAIN, generator)
+        outputs = distributions.outputs(spec.actions)
+        self.policy_head = Linear(config.hidden[-1], outputs, POLICY_GAIN, generator)
+        self.value_head = Linear(config.hidden[-1], outputs if action_values else 1, VALUE_GAIN, generator)
         continuous = isinstance(spec.actions, Continuous)
         self.log_std = jnp.asarray(np.zeros(spec.action_shape, np.float32)) if continuous else None
-        self.spec = spec
+        self.spec, self.action_values = spec, action_values
 
     def __call__(
         self, observation: Observation, precision: np.dtype = FLOAT32
@@ -128,8 +132,11 @@ class Network(eqx.Module):
         policy_body, value_body = cast((self.policy_body, self.value_body), precision)
         features = policy_body(inputs).astype(FLOAT32)
         value_features = features if value_body is None else value_body(inputs).astype(FLOAT32)
-        distribution = distributions.from_outputs(self.spec.actions, self.policy_head(features), self.log_std)
-        return distribution, self.value_head(value_features)[:, 0]
+        logits, values = self.policy_head(features), self.value_head(value_features)
+        if self.action_values:
+            distribution = distributions.CategoricalWithValues(logits, values)
+            return distribution, distribution.value()
+        return distributions.from_outputs(self.spec.actions, logits, self.log_std), values[:, 0]
 
 
 def cast(tree: PyTree, precision: np.dtype) -> PyTree:
@@ -171,8 +178,12 @@ def register_network(name: str, factory: NetworkFactory) -> None:
         raise UsageError(f"name: {name!r} is already registered for another network")
 
 
-def create(spec: Spec, config: NetworkConfig, generator: np.random.Generator) -> Any:
-    """Initialise the network that `config.kind` names."""
+def create(spec: Spec, config: NetworkConfig, generator: np.random.Generator, action_values: bool = False) -> Any:
+    """Initialise the network that `config.kind` names. `action_values`: with a value for each action."""
     if config.kind not in _factories:
         raise unknown_name("network.kind", config.kind, _factories)
-    return _factories[config.kind](spec, config, generator)
+    if not action_values:
+        return _factories[config.kind](spec, config, generator)
+    if config.kind != "default":
+        raise bad_value("network.kind", config.kind, "this agent needs action values; allowed: default")
+    return Network(spec, config, generator, action_values=True)

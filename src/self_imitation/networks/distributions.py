@@ -40,6 +40,17 @@ class Categorical(eqx.Module):
         return jnp.sum(jnp.exp(log_prob) * gap, axis=-1)
 
 
+class CategoricalWithValues(Categorical):
+    """One of A actions, with an estimate of each action's value."""
+
+    action_values: Float[Array, "batch A"]
+
+    def value(self) -> Float[Array, " batch"]:
+        """V = sum_a pi(a) Q(a). Its gradient reaches Q alone: the policy is not trained to choose what is overrated."""
+        probabilities = jax.lax.stop_gradient(jax.nn.softmax(self.logits))
+        return jnp.sum(probabilities * self.action_values, axis=-1)
+
+
 class MultiCategorical(eqx.Module):
     """Several independent choices at once."""
 

@@ -8,22 +8,34 @@ never touches the replay buffer.
 Where an observation is a stack of the episode's latest frames, each frame is stored once, with its age, and stacks are
 rebuilt when sampled. So that the oldest step still has the frames before it, the ring of frames is longer than the
 capacity by the frames that a stack looks back; the steps there can't be sampled.
+
+A buffer can store extras with each step: what a rollout carries under that name, or one of `COMPUTED`. By default it
+stores none.
 """
+
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
+from self_imitation.arrays import max_over_seeds
 from self_imitation.replay import episodes, priority_tree
 from self_imitation.replay.episodes import EpisodeBuffer, Finished
 from self_imitation.replay.priority_tree import PriorityTree
 from self_imitation.replay.returns import discounted_returns
-from self_imitation.settings import SelfImitationConfig
+from self_imitation.settings import ReplayConfig
 from self_imitation.types import Experience, Observation
 
 MIN_PRIORITY = 1e-6
 """Floor of a priority (authors' code): what was not worth imitating may become so."""
+
+LOG_PROB = "log_prob"
+"""Extra of a rollout: log mu(a|s) of the policy that acted."""
+REWARD, STEPS_LEFT, ENTROPY_RETURN = COMPUTED = ("reward", "steps_left", "entropy_return")
+"""Extras that are computed when an episode is stored: the reward; how many steps follow in the same stored part of the
+episode; and the discounted sum of -log mu(a|s) from this step on, which needs `LOG_PROB`."""
 
 CHUNK, FRAME_CHUNK = 64, 256
 """Steps of an episode that are moved into the replay buffer at a time. Larger with frames: those runs train on a GPU,
@@ -39,6 +51,8 @@ class ReplayBuffer(eqx.Module):
     """Steps of its episode before this one, up to the depth of a stack. None: observations are not stacks."""
     action: Shaped[Array, "slots ..."]
     returns: Float[Array, " slots"]
+    extras: dict[str, Array]
+    """[slots, ...] by name."""
     tree: PriorityTree
     head: Int[Array, ""]
     size: Int[Array, ""]
@@ -60,14 +74,22 @@ class Batch(eqx.Module):
     returns: Float[Array, " batch"]
     weight: Float[Array, " batch"]
     """Importance weight (p / p_min)^-importance_exponent; 0 marks an empty entry."""
+    extras: dict[str, Array] = eqx.field(default_factory=dict)
+    """[batch, ...]: those of the buffer."""
 
 
-def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, stack: int = 1) -> ReplayBuffer:
+def create(
+    like: PyTree, config: ReplayConfig, max_pending_steps: int, stack: int = 1, extras: Iterable[str] = ()
+) -> ReplayBuffer:
     """An empty buffer for experience of the shapes and dtypes of `like` (arrays or `jax.ShapeDtypeStruct`s).
 
     `max_pending_steps`: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
-    `stack`: frames per observation, along its last axis, the newest last.
+    `stack`: frames per observation, along its last axis, the newest last. `extras`: names of the extras to store.
     """
+    extras = tuple(extras)
+    recorded = [name for name in extras if name not in COMPUTED]
+    if ENTROPY_RETURN in extras and LOG_PROB not in recorded:
+        recorded.append(LOG_PROB)
     max_pending_steps = min(config.max_pending_steps or max_pending_steps, config.buffer_size)
     slots = config.buffer_size + stack - 1
     frame = jax.eval_shape(lambda observation: episodes.newest_frame(observation, stack), like.observation)
@@ -80,27 +102,34 @@ def create(like: PyTree, config: SelfImitationConfig, max_pending_steps: int, st
         age=None if stack == 1 else jnp.zeros(slots, jnp.uint8),
         action=zeros(like.action),
         returns=jnp.zeros(slots),
+        extras={name: _empty_extra(name, slots, zeros, like) for name in extras},
         tree=priority_tree.create(slots),
         head=jnp.int32(0),
         size=jnp.int32(0),
         largest_priority=jnp.float32(1.0),
-        pending=episodes.create(like, max_pending_steps, stack),
+        pending=episodes.create(like, max_pending_steps, stack, recorded),
         stack=stack,
     )
 
 
-def insert(buffer: ReplayBuffer, rollout: Experience, config: SelfImitationConfig) -> ReplayBuffer:
+def _empty_extra(name: str, slots: int, zeros: Callable[[PyTree], PyTree], like: PyTree) -> Array:
+    if name in COMPUTED:
+        return jnp.zeros(slots, jnp.int32 if name == STEPS_LEFT else jnp.float32)
+    return zeros(like.extras[name])
+
+
+def insert(buffer: ReplayBuffer, rollout: Experience, config: ReplayConfig) -> ReplayBuffer:
     """Insert a rollout; episodes that ended in it move to the replay buffer with their returns, in order of ending."""
     pending, finished = episodes.append(buffer.pending, rollout, config, buffer.stack)
     return _store(eqx.tree_at(lambda b: b.pending, buffer, pending), finished, config)
 
 
-def sample(buffer: ReplayBuffer, key: PRNGKeyArray, config: SelfImitationConfig) -> Batch:
+def sample(buffer: ReplayBuffer, key: PRNGKeyArray, config: ReplayConfig) -> Batch:
     """`config.batch_size` steps, each sampled by priority, with replacement."""
     return sample_at(buffer, jax.random.uniform(key, (buffer.tree.levels, config.batch_size)), config)
 
 
-def sample_at(buffer: ReplayBuffer, uniform: Float[Array, "levels batch"], config: SelfImitationConfig) -> Batch:
+def sample_at(buffer: ReplayBuffer, uniform: Float[Array, "levels batch"], config: ReplayConfig) -> Batch:
     """The steps that these random numbers select.
 
     With fewer steps stored than asked for, the remaining entries are empty; with `learning_starts` or fewer, all are.
@@ -112,17 +141,30 @@ def sample_at(buffer: ReplayBuffer, uniform: Float[Array, "levels batch"], confi
     ready = (buffer.size > config.learning_starts) & (buffer.tree.minimum < jnp.inf)
     filled = (jnp.arange(uniform.shape[1]) < buffer.size) & ready
     importance_weight = (weight / buffer.tree.minimum) ** -config.importance_exponent
+    return batch_at(buffer, slot, jnp.where(filled, importance_weight, 0.0))
+
+
+def batch_at(buffer: ReplayBuffer, slot: Int[Array, " batch"], weight: Float[Array, " batch"]) -> Batch:
+    """The steps in these slots."""
     return Batch(
         slot=slot,
         observation=_observation_at(buffer, slot),
         action=buffer.action[slot],
         returns=buffer.returns[slot],
-        weight=jnp.where(filled, importance_weight, 0.0),
+        weight=weight,
+        extras={name: stored[slot] for name, stored in buffer.extras.items()},
     )
 
 
+def later(buffer: ReplayBuffer, batch: Batch, steps: int) -> tuple[Batch, Bool[Array, " batch"]]:
+    """The steps that came `steps` later in the same episodes, and whether there was such a step. Needs `STEPS_LEFT`."""
+    exists = batch.extras[STEPS_LEFT] >= steps
+    slot = jnp.where(exists, (batch.slot + steps) % buffer.returns.shape[0], batch.slot)
+    return batch_at(buffer, slot, batch.weight), exists
+
+
 def update_priorities(
-    buffer: ReplayBuffer, batch: Batch, advantage: Float[Array, " batch"], config: SelfImitationConfig
+    buffer: ReplayBuffer, batch: Batch, advantage: Float[Array, " batch"], config: ReplayConfig
 ) -> ReplayBuffer:
     """Set the priorities of sampled steps to their present (R - V)+, not below the floor."""
     filled = batch.weight > 0
@@ -153,9 +195,11 @@ class _Move(eqx.Module):
     buffer: ReplayBuffer
     following: Float[Array, ""]
     """Return of the step after the present chunk, 0 at the end of an episode."""
+    following_entropy: Float[Array, ""]
+    """The same of the entropies, where they are stored."""
 
 
-def _store(buffer: ReplayBuffer, finished: Finished, config: SelfImitationConfig) -> ReplayBuffer:
+def _store(buffer: ReplayBuffer, finished: Finished, config: ReplayConfig) -> ReplayBuffer:
     """Move finished episodes into the replay buffer, chunk by chunk, each from its last step to its first."""
     assert config.gamma is not None, "the learner's discount"
     gamma = config.gamma
@@ -181,6 +225,13 @@ def _store(buffer: ReplayBuffer, finished: Finished, config: SelfImitationConfig
         reward = jnp.where(exists, pending.reward[row, environment], 0.0)
         following = jnp.where(within == 0, 0.0, carry.following)
         returns = discounted_returns(reward, following, gamma)
+        computed = {REWARD: reward, STEPS_LEFT: from_end - waiting}
+        following_entropy = carry.following_entropy
+        if ENTROPY_RETURN in buffer.extras:
+            entropy = jnp.where(exists, -pending.extras[LOG_PROB][row, environment], 0.0)
+            following_entropy = jnp.where(within == 0, 0.0, following_entropy)
+            computed[ENTROPY_RETURN] = discounted_returns(entropy, following_entropy, gamma)
+            following_entropy = computed[ENTROPY_RETURN][-1]
 
         slot = (buffer.head + steps_done[entry] - 1 - (from_end - waiting)) % slots
         target = jnp.where(moves, slot, slots)  # out of range: dropped
@@ -188,25 +239,33 @@ def _store(buffer: ReplayBuffer, finished: Finished, config: SelfImitationConfig
         complete = ~finished.truncated_start[entry] | (age == buffer.stack - 1)  # else frames before it are missing
         weight = jnp.where(complete, buffer.largest_priority**config.priority_exponent, 0.0)
 
-        def write(slots: Array, ring: Array) -> Array:
-            return slots.at[target].set(ring[row, environment], mode="drop")
+        def write(slots: Array, values: Array) -> Array:
+            return slots.at[target].set(values, mode="drop")
 
+        def copy(slots: Array, ring: Array) -> Array:
+            return write(slots, ring[row, environment])
+
+        extras = {
+            name: write(stored, computed[name]) if name in COMPUTED else copy(stored, pending.extras[name])
+            for name, stored in buffer.extras.items()
+        }
         buffer = eqx.tree_at(
-            lambda b: (b.observation, b.age, b.action, b.returns, b.tree),
+            lambda b: (b.observation, b.age, b.action, b.returns, b.extras, b.tree),
             buffer,
             (
-                jax.tree.map(write, buffer.observation, pending.observation),
-                None if buffer.age is None else buffer.age.at[target].set(age.astype(jnp.uint8), mode="drop"),
-                write(buffer.action, pending.action),
-                buffer.returns.at[target].set(returns, mode="drop"),
+                jax.tree.map(copy, buffer.observation, pending.observation),
+                None if buffer.age is None else write(buffer.age, age.astype(jnp.uint8)),
+                copy(buffer.action, pending.action),
+                write(buffer.returns, returns),
+                extras,
                 priority_tree.update(buffer.tree, slot, weight, moves),
             ),
             is_leaf=lambda leaf: leaf is None,
         )
-        return _Move(buffer, returns[-1])
+        return _Move(buffer, returns[-1], following_entropy)
 
-    iterations = _max_over_seeds(chunks_done[-1])
-    buffer = jax.lax.fori_loop(0, iterations, move, _Move(buffer, jnp.float32(0.0))).buffer
+    iterations = max_over_seeds(chunks_done[-1])
+    buffer = jax.lax.fori_loop(0, iterations, move, _Move(buffer, jnp.float32(0.0), jnp.float32(0.0))).buffer
     head = (buffer.head + steps_done[-1]) % slots
     size = jnp.minimum(buffer.size + steps_done[-1], buffer.capacity)
     buffer = eqx.tree_at(lambda b: (b.head, b.size), buffer, (head, size))
@@ -218,18 +277,3 @@ def _exclude_oldest(buffer: ReplayBuffer) -> ReplayBuffer:
     spare = (buffer.head + jnp.arange(buffer.stack - 1)) % buffer.returns.shape[0]
     tree = priority_tree.update(buffer.tree, spare, jnp.zeros(len(spare)), jnp.ones(len(spare), bool))
     return eqx.tree_at(lambda b: b.tree, buffer, tree)
-
-
-@jax.custom_batching.custom_vmap
-def _max_over_seeds(count: Int[Array, ""]) -> Int[Array, ""]:
-    """The count itself; under `vmap` the largest of the batch.
-
-    A loop whose length differs over the batch would, at every iteration, copy the whole buffer to restore the members
-    that are done. With one length for all, nothing is copied.
-    """
-    return count
-
-
-@_max_over_seeds.def_vmap
-def _(axis_size: int, in_batched: list[bool], count: Int[Array, " seeds"]) -> tuple[Int[Array, ""], bool]:
-    return _max_over_seeds(jnp.max(count)), False

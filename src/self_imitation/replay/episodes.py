@@ -5,6 +5,8 @@ episode that is longer than the ring, the older half moves whenever the ring is 
 returns are those of the steps seen by then.
 """
 
+from collections.abc import Iterable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from self_imitation.arrays import scan_unrolled
-from self_imitation.settings import SelfImitationConfig
+from self_imitation.settings import ReplayConfig
 from self_imitation.types import Experience, Observation
 
 
@@ -36,6 +38,8 @@ class EpisodeBuffer(eqx.Module):
     """[ring, N, ...]; of a stack, the newest frame."""
     action: Shaped[Array, "ring N ..."]
     reward: Float[Array, "ring N"]
+    extras: dict[str, Array]
+    """[ring, N, ...]: what else was recorded at each step and is needed when the episode ends."""
     position: Int[Array, ""]
     """Row where the next rollout is written."""
     unfinished: Unfinished
@@ -49,8 +53,8 @@ def newest_frame(observation: Observation, stack: int) -> Observation:
     return observation if stack == 1 else observation[..., -(observation.shape[-1] // stack) :]
 
 
-def create(like: PyTree, max_pending_steps: int, stack: int) -> EpisodeBuffer:
-    """Empty, for rollouts of the shapes and dtypes of `like`."""
+def create(like: PyTree, max_pending_steps: int, stack: int, extras: Iterable[str] = ()) -> EpisodeBuffer:
+    """Empty, for rollouts of the shapes and dtypes of `like`. `extras`: which of the rollouts' extras are stored."""
     steps, num_envs = like.reward.shape
     ring = steps * (-(-max_pending_steps // steps) + 1)  # one more rollout, which arrives while others still wait
     frame = jax.eval_shape(lambda observation: newest_frame(observation, stack), like.observation)
@@ -62,6 +66,7 @@ def create(like: PyTree, max_pending_steps: int, stack: int) -> EpisodeBuffer:
         observation=zeros(frame),
         action=zeros(like.action),
         reward=zeros(like.reward),
+        extras={name: zeros(like.extras[name]) for name in extras},
         position=jnp.int32(0),
         unfinished=Unfinished(*(jnp.zeros(num_envs, dtype) for dtype in (jnp.int32, jnp.int32, jnp.int32, bool))),
         negative_seen=jnp.array(False),
@@ -89,7 +94,7 @@ class Finished(eqx.Module):
 
 
 def append(
-    pending: EpisodeBuffer, rollout: Experience, config: SelfImitationConfig, stack: int
+    pending: EpisodeBuffer, rollout: Experience, config: ReplayConfig, stack: int
 ) -> tuple[EpisodeBuffer, Finished]:
     """Append a rollout; also returns which steps move to the replay buffer."""
     steps, num_envs = rollout.reward.shape
@@ -116,6 +121,8 @@ def append(
     after, at_step = scan_unrolled(follow, pending.unfinished, (rewards, rollout.ended, rollout.valid))
     moves = rollout.ended | (at_step.length == pending.max_pending_steps)
     tail = jnp.minimum(_worthless_tail(negative_seen, at_step, config), at_step.length)
+    if pending.extras:  # then steps matter for more than the rewards that follow them
+        tail = jnp.zeros_like(tail)
     waiting = jnp.where(rollout.ended, 0, jnp.maximum(half - tail, 0))
     finished = Finished(
         length=jnp.where(moves & _is_kept(negative_seen, at_step, config), at_step.length - tail, 0).reshape(-1),
@@ -132,6 +139,7 @@ def append(
         observation=jax.tree.map(write, pending.observation, newest_frame(rollout.observation, stack)),
         action=write(pending.action, rollout.action),
         reward=write(pending.reward, rollout.reward),
+        extras={name: write(stored, _extra(rollout, name)) for name, stored in pending.extras.items()},
         position=(pending.position + steps) % ring,
         unfinished=after,
         negative_seen=negative_seen,
@@ -140,7 +148,11 @@ def append(
     return appended, finished
 
 
-def _is_kept(negative_seen: Bool[Array, ""], episode: Unfinished, config: SelfImitationConfig) -> Bool[Array, "T N"]:
+def _extra(rollout: Experience, name: str) -> Array:
+    return rollout.extras[name]  # type: ignore[attr-defined]  # only buffers with extras need the field
+
+
+def _is_kept(negative_seen: Bool[Array, ""], episode: Unfinished, config: ReplayConfig) -> Bool[Array, "T N"]:
     """Judges the steps that are stored; earlier ones may have moved on."""
     if config.keep == "positive":
         return episode.since_positive < episode.length
@@ -149,9 +161,7 @@ def _is_kept(negative_seen: Bool[Array, ""], episode: Unfinished, config: SelfIm
     return jnp.ones_like(episode.truncated_start)
 
 
-def _worthless_tail(
-    negative_seen: Bool[Array, ""], episode: Unfinished, config: SelfImitationConfig
-) -> Int[Array, "T N"]:
+def _worthless_tail(negative_seen: Bool[Array, ""], episode: Unfinished, config: ReplayConfig) -> Int[Array, "T N"]:
     """Steps after the last reward: their return of 0 only beats a value that is wrong, unless rewards can be negative.
 
     Deviation: the authors store them.

@@ -43,15 +43,14 @@ class DamagedError(Exception):
 
 
 def expected_bytes(config: TrainConfig, spec: Spec) -> int:
-    """Approximate size: the replay buffer (observation, action, return, tree), at least two rollouts of unfinished
+    """Approximate size: replay buffers (observation, action, return, tree), at least two rollouts of unfinished
     episodes, and the network with its optimiser.
     """
     observation = spec.observation_bytes
     if spec.stack > 1:
         observation //= spec.stack * COMPRESSION
     step = observation + 4 * math.prod(spec.action_shape) + 10
-    kept = min(config.sil.buffer_size, config.steps)
-    steps = kept + 2 * config.steps_per_iteration if config.parts.self_imitation else 0
+    steps = sum(min(own.buffer_size, config.steps) + 2 * config.steps_per_iteration for own in config.replay.values())
     return config.seeds * (steps * step + (14_000_000 if spec.observation_kind == "image" else 400_000))
 
 

@@ -11,14 +11,17 @@ import optax
 from jaxtyping import Array, Integer
 
 from self_imitation import registry
+from self_imitation.algorithm import degree, lower_bounds
 from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.components import Agent, Learner
+from self_imitation.algorithm.degree import ARMS
 from self_imitation.algorithm.iteration import AgentState
 from self_imitation.algorithm.normalisation import Normaliser
 from self_imitation.config import TrainConfig
 from self_imitation.networks import actor_critic
 from self_imitation.replay import buffer as replay
-from self_imitation.settings import SelfImitationConfig
+from self_imitation.replay.buffer import ReplayBuffer
+from self_imitation.settings import ReplayConfig, SelfImitationConfig
 from self_imitation.types import Params, Rollout, Spec, TrainState
 
 
@@ -28,17 +31,20 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
     learner: Learner = registry.learners()[parts.learner].component(
         config.components[parts.learner], config.time_limit == "bootstrap"
     )
+    learner.check_spec(spec)
     bonuses = {name: registry.bonuses()[name].component(config.components[name], spec) for name in parts.bonuses}
     own_optimiser = parts.self_imitation and config.sil.optimiser == "own"
     shares = parts.self_imitation and not own_optimiser
-    gradient_steps = learner.gradient_steps + (config.sil.updates if shares else 0)
+    imitations = _updates_per_iteration(config.sil) if parts.self_imitation else 0
+    gradient_steps = learner.gradient_steps + (imitations if shares else 0)
     return Agent(
         spec=spec,
         actor_critic=partial(_call, precision=jnp.dtype(config.precision)),
-        optimiser=optimisers.create(config.optimiser, config.iterations * gradient_steps),
+        optimiser=optimisers.create(config.optimiser, round(config.iterations * gradient_steps)),
         imitation_optimiser=_own_optimiser(config) if own_optimiser else None,
         num_envs=config.num_envs,
         num_steps=config.num_steps,
+        iterations=config.iterations,
         learner_name=parts.learner,
         learner=learner,
         bonuses=bonuses,
@@ -54,7 +60,13 @@ def _self_imitation(config: TrainConfig, gamma: float) -> SelfImitationConfig:
 def _own_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     learning_rate = config.sil.learning_rate or config.optimiser.learning_rate
     own = dataclasses.replace(config.optimiser, learning_rate=learning_rate)
-    return optimisers.create(own, config.iterations * config.sil.updates)
+    return optimisers.create(own, round(config.iterations * _updates_per_iteration(config.sil)))
+
+
+def _updates_per_iteration(config: SelfImitationConfig) -> float:
+    """Mean number of self-imitation updates, over which a linear learning rate decays; of a bandit, its arms' mean."""
+    means = {"constant": config.updates, "linear": config.updates / 2, "bandit": sum(ARMS) / len(ARMS)}
+    return means[config.updates_schedule]
 
 
 def _call(network: Any, observation: Any, precision: np.dtype) -> Any:
@@ -71,7 +83,7 @@ def _normaliser(config: TrainConfig, spec: Spec, gamma: float) -> Normaliser | N
 
 
 def initial_params(config: TrainConfig, agent: Agent, seed: int) -> Params:
-    return actor_critic.create(agent.spec, config.network, np.random.default_rng(seed))
+    return actor_critic.create(agent.spec, config.network, np.random.default_rng(seed), agent.learner.action_values)
 
 
 def initial_components(agent: Agent, params: Params, seed: int) -> dict[str, Any]:
@@ -87,19 +99,35 @@ def initial_state(
     agent: Agent, params: Params, components: dict[str, Any], seed: Integer[Array, ""], like: Rollout
 ) -> AgentState:
     """How a seed begins. Can be traced, with seeds as an axis. `like`: shapes of one seed's rollouts."""
-    buffer = None
+    buffer = learner_buffer = degree_state = None
     if agent.self_imitation is not None:
-        buffer = replay.create(like, agent.self_imitation, _max_pending_steps(agent), agent.spec.stack)
+        extras = lower_bounds.replay_extras(agent.self_imitation)
+        buffer = _empty_buffer(agent, like, agent.self_imitation, extras)
+        degree_state = degree.init(agent.self_imitation)
+    if agent.learner.replay is not None:
+        shapes = jax.eval_shape(agent.learner.to_replay, like)
+        learner_buffer = _empty_buffer(agent, shapes, agent.learner.replay, agent.learner.replay_extras)
     normaliser = None if agent.normaliser is None else agent.normaliser.init()
     train = TrainState(params, agent.optimiser.init(params))
     own = agent.imitation_optimiser
     own_state = None if own is None else own.init(params)
-    return AgentState(train, own_state, normaliser, buffer, components, jax.random.key(seed))
+    return AgentState(
+        train=train,
+        imitation_optimiser_state=own_state,
+        normaliser=normaliser,
+        buffer=buffer,
+        learner_buffer=learner_buffer,
+        degree=degree_state,
+        components=components,
+        key=jax.random.key(seed),
+    )
 
 
-def _max_pending_steps(agent: Agent) -> int:
-    """A whole episode; without a time limit, or with images, the environments share the size of the replay buffer."""
-    assert agent.self_imitation is not None
-    share = max(agent.spec.stack, agent.self_imitation.buffer_size // agent.num_envs)
+def _empty_buffer(agent: Agent, like: Rollout, config: ReplayConfig, extras: tuple[str, ...]) -> ReplayBuffer:
+    """An unfinished episode waits as a whole; without a time limit, or with images, the environments share the size of
+    the replay buffer.
+    """
+    share = max(agent.spec.stack, config.buffer_size // agent.num_envs)
     longest = agent.spec.max_episode_steps or share
-    return min(longest, share) if agent.spec.observation_kind == "image" else longest
+    max_pending_steps = min(longest, share) if agent.spec.observation_kind == "image" else longest
+    return replay.create(like, config, max_pending_steps, agent.spec.stack, extras)

@@ -116,9 +116,11 @@ def environment_seeds(seeds: Sequence[int], num_envs: int, step: int) -> np.ndar
 
 def drop_unfinished(state: AgentState) -> AgentState:
     """Forget unfinished episodes, in the replay buffer and in the running sums."""
-    buffer = None if state.buffer is None else drop_pending(state.buffer)
+    buffer, learner_buffer = (
+        None if stored is None else drop_pending(stored) for stored in (state.buffer, state.learner_buffer)
+    )
     normaliser = None if state.normaliser is None else drop_running(state.normaliser)
-    return dataclasses.replace(state, buffer=buffer, normaliser=normaliser)
+    return dataclasses.replace(state, buffer=buffer, learner_buffer=learner_buffer, normaliser=normaliser)
 
 
 def split_keys(keys: Key[Array, " K"]) -> tuple[Key[Array, " K"], Key[Array, " K"]]:

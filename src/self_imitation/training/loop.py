@@ -324,9 +324,9 @@ def _has_reward(row: Row) -> bool:
 def _smaller(config: TrainConfig) -> str:
     """Which settings need less memory."""
     lower = f"lower seeds (now {config.seeds})"
-    if not config.parts.self_imitation:
-        return f"{lower}, num_envs (now {config.num_envs}) or num_steps (now {config.num_steps})"
-    return f"{lower}, sil.buffer_size (now {config.sil.buffer_size:,}) or sil.batch_size (now {config.sil.batch_size})"
+    for name, own in config.replay.items():
+        return f"{lower}, {name}.buffer_size (now {own.buffer_size:,}) or {name}.batch_size (now {own.batch_size})"
+    return f"{lower}, num_envs (now {config.num_envs}) or num_steps (now {config.num_steps})"
 
 
 def _in_words(seconds: float) -> str:

@@ -125,7 +125,10 @@ class OverlappedGroup(InProgramGroup):
 
     @property
     def _updates_per_step(self) -> int:
-        """In each step after the first."""
+        """In each step after the first. A number of updates that changes is made in the first step."""
+        config = self.agent.self_imitation
+        if config is not None and not config.constant_degree:
+            return 0
         return self._updates // (self.config.num_steps - 1) if self.config.num_steps > 1 else 0
 
     @property
