@@ -1,23 +1,24 @@
 """Training the runs of an experiment."""
 
+import shutil
+
 import pytest
 
 from self_imitation.cli.main import main
 from self_imitation.config import override
 from self_imitation.errors import UsageError
 from self_imitation.experiments import campaign
-from self_imitation.experiments.campaign import Settings
-from self_imitation.experiments.grid_worlds import Exploration
+from self_imitation.experiments.campaign import Settings, Variant
+from self_imitation.experiments.systems import Systems
 from self_imitation.training.loop import Silent
 
 
 def test_reproduce_trains_reports_and_does_not_train_again(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(Exploration, "agents", ("a2c",))
-    monkeypatch.setattr(Exploration, "environments", ("key-door-treasure",))
-    arguments = ["reproduce", "exploration", "--steps", "160", "--runs", str(tmp_path / "runs")]
+    monkeypatch.setattr(Systems, "variants", {"a2c": Variant("a2c")})
+    arguments = ["reproduce", "systems", "--steps", "160", "--runs", str(tmp_path / "runs")]
     assert main([*arguments, "--seeds", "1", "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
-    assert out.count("| key-door-treasure | a2c |") == 1
+    assert out.count("| apple-key-door-treasure | a2c |") == 1
     names = {"README.md", "curves.csv", "figure.png", "table.csv"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     before = (tmp_path / "out" / "curves.csv").read_text()
@@ -26,7 +27,7 @@ def test_reproduce_trains_reports_and_does_not_train_again(capsys, tmp_path, mon
     assert (report / "curves.csv").read_text() == before, "finished runs are not trained again"
     assert "step 160" not in capsys.readouterr().out
     assert main([*arguments, "--seeds", "2"]) == 2
-    assert "key-door-treasure_a2c' has seeds = 1, not 2" in capsys.readouterr().err
+    assert "a2c' has seeds = 1, not 2" in capsys.readouterr().err
 
 
 def test_stopped_runs_are_resumed_and_runs_with_other_settings_refused(tmp_path):
@@ -45,3 +46,24 @@ def test_a_run_whose_network_was_chosen_when_it_began_is_the_one_that_was_wanted
     assert campaign.load(wanted).config.network.hidden == (64, 64)
     with pytest.raises(UsageError, match=r"run' has network\.hidden = \(64, 64\), not \(8,\)"):
         campaign.load(override(wanted, {"network.hidden": (8,)}))
+
+
+def test_a_finished_run_needs_no_checkpoint_to_be_skipped(tmp_path):
+    """Its metrics and its summary are enough, so that results can be kept without their checkpoints."""
+    wanted = campaign.config("key-door-treasure", "a2c", Settings(steps=160, seeds=1), tmp_path / "run")
+    assert campaign.train([wanted], Silent(), lambda: False)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert campaign.train([wanted], Silent(), lambda: False)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_variants_of_an_agent_are_told_apart_by_their_settings(tmp_path):
+    variants = {"a2c": Variant("a2c"), "a2c, gamma 0.5": Variant("a2c", {"a2c.gamma": 0.5})}
+    settings = Settings(steps=80, seeds=1)
+    for name, variant in variants.items():
+        wanted = campaign.config(
+            "key-door-treasure", variant.agent, settings, tmp_path / campaign.file_name(name), variant.changes
+        )
+        assert campaign.train([wanted], Silent(), lambda: False)
+        assert campaign.variant_of(campaign.load(wanted), variants) == name
+    assert (tmp_path / "a2c_gamma-0.5").is_dir()

@@ -13,14 +13,15 @@ from self_imitation.errors import UsageError
 from self_imitation.experiments import contrasts
 from self_imitation.experiments.atari import Atari
 from self_imitation.experiments.campaign import Settings
-from self_imitation.experiments.grid_worlds import Exploration, GridWorlds
+from self_imitation.experiments.grid_worlds import GridWorlds
 from self_imitation.experiments.mujoco import TASKS, Mujoco
 from self_imitation.experiments.sparse import TASKS as SPARSE_TASKS
 from self_imitation.experiments.sparse import Sparse
+from self_imitation.experiments.systems import VARIANTS, Systems
 from self_imitation.storage import config_file
 
 SETTINGS = Settings(steps=4096, seeds=3)
-atari, exploration, grid_worlds, mujoco, sparse = Atari(), Exploration(), GridWorlds(), Mujoco(), Sparse()
+atari, grid_worlds, mujoco, sparse, systems = Atari(), GridWorlds(), Mujoco(), Sparse(), Systems()
 
 
 def write_runs(experiment, folder, settings=SETTINGS):
@@ -103,15 +104,19 @@ def test_grid_worlds_report_ranks_the_agents(tmp_path):
     assert "| apple-key-door-treasure | a2c+sil+exp | 7.00 (7.00 to 7.00) | 0 of 3 (0% to 56%) | never |" in page
 
 
-def test_exploration_compares_bonuses_where_apples_distract(tmp_path):
-    configs = exploration.configs(exploration.defaults, tmp_path)
-    assert [config.agent for config in configs] == ["a2c+sil+exp", "a2c+sil+rnd"]
+def test_systems_compares_all_agents_where_apples_distract(tmp_path):
+    configs = systems.configs(systems.defaults, tmp_path)
+    assert len({config.out for config in configs}) == len(configs) == len(VARIANTS)
+    assert {"a2c", "a2c+sil+exp", "acer", "acper", "a2c+sil+rnd", "a2c+sil+simhash"} <= {c.agent for c in configs}
     assert {config.env for config in configs} == {"apple-key-door-treasure"}
     assert {(config.steps, config.seeds) for config in configs} == {(2_000_000, 8)}
-    exploration.report(SETTINGS, write_runs(exploration, tmp_path), tmp_path / "report")
+    assert {c.sil.temperature for c in configs if c.agent == "a2c+sil"} == {0, 0.01, 0.1, 1}
+    lines = systems.report(SETTINGS, write_runs(systems, tmp_path), tmp_path / "report")
+    assert [line["agent"] for line in lines] == list(VARIANTS)
     page = (tmp_path / "report" / "README.md").read_text()
-    assert "sil reproduce exploration --steps 4096 --seeds 3\n" in page
-    assert "- apple-key-door-treasure: a2c+sil+exp ends at 0.00, a2c+sil+rnd ends at 1.00" in page
+    assert "sil reproduce systems --steps 4096 --seeds 3\n" in page
+    assert "first solved the task: a2c+sil, temperature 0.1 after" in page, "the first run with a return above 8.55"
+    assert "a2c ends at 0.00, a2c+exp ends at 1.00" in page
 
 
 def test_sparse_compares_both_learners_with_and_without_self_imitation(tmp_path):
@@ -157,8 +162,27 @@ def test_report_only_names_unfinished_and_missing_runs(capsys, tmp_path):
     assert "steps: 4000 is not allowed; " in err
     assert "Freeway_a2c+sil' is already at step 4096; allowed: that or more" in err
     shutil.rmtree(folder / "Freeway_a2c")
+    assert main(arguments) == 0
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "Not run: Freeway_a2c.**" in page
+    assert "| Freeway | a2c |" not in page
+    shutil.rmtree(folder)
     assert main(arguments) == 2
-    assert "Freeway_a2c' does not exist yet; train it without --report-only" in capsys.readouterr().err
+    assert "has no run of this experiment; train without --report-only" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_what_was_not_run_is_marked_and_compared_with_nothing(tmp_path):
+    write_runs(mujoco, tmp_path)
+    shutil.rmtree(tmp_path / "Hopper_ppo_delay-20")
+    shutil.rmtree(tmp_path / "Ant_ppo+sil_delay-1")
+    mujoco.report(SETTINGS, tmp_path, tmp_path / "report")
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert "**Not run: Ant_ppo+sil_delay-1, Hopper_ppo_delay-20.**" in page
+    assert "| delayed by 20 | Hopper | not run | " in page
+    assert "| delayed by 20 | Hopper | not run | not run | not listed as better |" in page
+    assert "; not run on Ant." in page
+    assert "reading all 21 together" in page
 
 
 @pytest.mark.parametrize("summary", ["", "null", "{}", '{"machines": 5}', '{"machines": [1]}'])

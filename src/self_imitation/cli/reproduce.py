@@ -22,12 +22,12 @@ DIRECTORY = (lambda v: v != "", "a directory")
 class ReproduceArguments:
     """Reproduce a figure of the paper: train, plot, and write a results page with tables and intervals."""
 
-    experiment: tyro.conf.Positional[Literal["grid-worlds", "mujoco", "atari", "exploration", "sparse"]]
+    experiment: tyro.conf.Positional[Literal["grid-worlds", "mujoco", "atari", "systems", "sparse"]]
     """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
     PPO+SIL, with one optimiser and with two, on six tasks with normal and delayed rewards; atari: section 5.3, A2C and
-    A2C+SIL on Freeway and Montezuma's Revenge (needs a GPU); exploration: beyond the paper, two exploration bonuses on
-    Apple-Key-Door-Treasure; sparse: beyond the paper, six tasks that pay rarely, with the defaults for any Gymnasium
-    environment."""
+    A2C+SIL on Freeway and Montezuma's Revenge (needs a GPU); systems: every agent that makes sense on
+    Apple-Key-Door-Treasure, among them ACPER and lower-bound soft Q-learning (sections 5.5 and 4); sparse: beyond the
+    paper, six tasks that pay rarely, with the defaults for any Gymnasium environment."""
     out: str | None = setting(None, DIRECTORY)
     """Directory of the results page with its tables and figure. None: results/EXPERIMENT, or report/ beside the runs if
     steps or seeds differ from the defaults."""
@@ -37,7 +37,7 @@ class ReproduceArguments:
     """Environment steps per seed. None: 2,000,000 on grid worlds, 1,000,000 on MuJoCo, 5,000,000 on Atari (Freeway: at
     most 3,000,000), 300,000 to 1,000,000 for sparse."""
     seeds: int | None = None
-    """Seeds per agent. None: 16 for grid-worlds, 10 for mujoco, 3 for atari, 8 for exploration and sparse."""
+    """Seeds per agent. None: 16 for grid-worlds, 10 for mujoco, 3 for atari, 8 for systems and sparse."""
     seed: int = 0
     """First seed."""
     report_only: bool = False
@@ -49,11 +49,12 @@ def reproduce(arguments: Sequence[str]) -> int:
     from self_imitation.cli import progress
     from self_imitation.experiments import campaign
     from self_imitation.experiments.atari import Atari
-    from self_imitation.experiments.grid_worlds import Exploration, GridWorlds
+    from self_imitation.experiments.grid_worlds import GridWorlds
     from self_imitation.experiments.mujoco import Mujoco
     from self_imitation.experiments.sparse import Sparse
+    from self_imitation.experiments.systems import Systems
 
-    experiments = {kind.name: kind() for kind in (GridWorlds, Mujoco, Atari, Exploration, Sparse)}
+    experiments = {kind.name: kind() for kind in (GridWorlds, Mujoco, Atari, Systems, Sparse)}
     experiment = experiments[given.experiment]
     named = {"steps": given.steps, "seeds": given.seeds, "seed": given.seed}
     changes = {name: value for name, value in named.items() if value is not None}

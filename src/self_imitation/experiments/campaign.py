@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from self_imitation.errors import UsageError, bad_value
 from self_imitation.report import curves
 from self_imitation.report.curves import Curve
 from self_imitation.settings import flatten
-from self_imitation.storage import checkpoint, files
+from self_imitation.storage import files
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import run as runs
 from self_imitation.training.loop import Listener
@@ -22,6 +22,31 @@ from self_imitation.training.run import Run
 
 Line = dict[str, Any]
 """One row of table.csv, by column."""
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An agent, with settings that differ from its defaults."""
+
+    agent: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+
+
+def variant_of(run: Run, variants: Mapping[str, Variant]) -> str:
+    """The name of the variant that a run is of: the last one that fits, since the first ones change nothing."""
+    settings = flatten(run.config)
+    fitting = [
+        name
+        for name, variant in variants.items()
+        if run.config.agent == variant.agent and all(settings[key] == value for key, value in variant.changes.items())
+    ]
+    return fitting[-1]
+
+
+def file_name(variant: str) -> str:
+    """The name of a variant as a part of the name of a directory."""
+    return variant.replace(", ", "_").replace(" ", "-")
 
 
 @dataclass(frozen=True)
@@ -66,9 +91,14 @@ class Experiment:
         return {"table.csv": lines}
 
     def report(self, settings: Settings, folder: Path, out: Path) -> list[Line]:
-        """Write curves.csv, the tables, figure.png and README.md to `out`, from the runs in `folder`."""
+        """Write curves.csv, the tables, figure.png and README.md to `out`, from the runs in `folder`.
+
+        Runs that are missing or unfinished are named. Raises `UsageError` if there is none at all.
+        """
         wanted = self.configs(settings, folder)
-        loaded = [load(config) for config in wanted]
+        loaded = [load(config) for config in wanted if exists(config)]
+        if not loaded:
+            raise UsageError(f"runs: {str(folder)!r} has no run of this experiment; train without --report-only")
         lines, drawn, missing = [self.line(run) for run in loaded], self.curves(loaded), unfinished(wanted)
         parts = [
             f"# {self.title}",
@@ -116,12 +146,11 @@ def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[],
     """Train one run after another; unfinished ones are resumed. Returns False if `stop` ended it early."""
     for config in configs:
         run = _directory(config)
-        if not run.config_file.exists():
+        if not exists(config):
             _, finished = runs.start(config, listener, stop)
         else:
             _require_same(run, config)
-            step = max(checkpoint.steps(run.checkpoints), default=-1)
-            finished = step >= config.total_steps and run.summary.exists()
+            finished = run.finished_step() >= config.total_steps
             if not finished:
                 _, finished = runs.continue_run(run.path, config.steps, listener, stop)
         if not finished:
@@ -129,11 +158,13 @@ def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[],
     return True
 
 
+def exists(config: TrainConfig) -> bool:
+    return _directory(config).config_file.exists()
+
+
 def load(config: TrainConfig) -> Run:
-    """A run, finished or not. Raises `UsageError` if it is missing, or is not the one that `config` describes."""
+    """A run, finished or not. Raises `UsageError` if it is not the one that `config` describes."""
     run = _directory(config)
-    if not run.config_file.exists():
-        raise UsageError(f"runs: {str(run.path)!r} does not exist yet; train it without --report-only")
     _require_same(run, config)
     loaded = runs.load(run.path)
     rows = loaded.metrics()
@@ -162,14 +193,16 @@ def _require_same(run: RunDirectory, wanted: TrainConfig) -> None:
 
 
 def unfinished(configs: Sequence[TrainConfig]) -> str:
-    """A sentence that names the unfinished runs, if any."""
-    done = [int(load(config).metrics()[-1]["step"]) for config in configs]
-    named = [
-        f"{Path(str(config.out)).name} ({step:,} of {config.steps:,} steps)"
-        for config, step in zip(configs, done, strict=True)
-        if step < config.steps
-    ]
-    return f"Unfinished runs: {', '.join(named)}." if named else ""
+    """Sentences that name the unfinished and the missing runs, if any."""
+    shortened, missing = [], []
+    for config in configs:
+        name = Path(str(config.out)).name
+        if not exists(config):
+            missing.append(name)
+        elif (step := int(load(config).metrics()[-1]["step"])) < config.steps:
+            shortened.append(f"{name} ({step:,} of {config.steps:,} steps)")
+    kinds = {"Unfinished runs": shortened, "Not run": missing}
+    return " ".join(f"{kind}: {', '.join(names)}." for kind, names in kinds.items() if names)
 
 
 def final_returns(run: Run) -> np.ndarray:

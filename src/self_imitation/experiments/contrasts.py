@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from self_imitation.experiments.campaign import Line
+from self_imitation.experiments.campaign import NOT_RUN, Line
 from self_imitation.report import statistics
 
 K = TypeVar("K", bound=Hashable)
@@ -24,14 +24,19 @@ def differences(pairs: Mapping[K, tuple[np.ndarray, np.ndarray]]) -> dict[K, Lin
     return found
 
 
-def cell(difference: Line, digits: int = 0) -> str:
+def cell(difference: Line | None, digits: int = 0) -> str:
+    """None: one of the two was not run."""
+    if difference is None:
+        return NOT_RUN
     if math.isnan(difference["mean"]):
         return "unknown: a seed has finished no episode"
     mean, low, high = (f"{difference[part]:+,.{digits}f}" for part in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 
-def verdict(difference: Line) -> str:
+def verdict(difference: Line | None) -> str:
+    if difference is None:
+        return NOT_RUN
     if math.isnan(difference["mean"]):
         return "unknown"
     return "higher" if difference["low"] > 0 else "lower" if difference["high"] < 0 else "no difference detected"

@@ -82,24 +82,6 @@ Each seed trains for {settings.steps:,} steps. `curves.csv` has the mean return 
         return markdown(("environment", "paper (figure 2)", "here"), rows)
 
 
-class Exploration(GridWorlds):
-    """Beyond the paper: self-imitation with state counts or random network distillation."""
-
-    name = "exploration"
-    title = "Exploration bonuses with self-imitation"
-    introduction = """\
-The paper combines self-imitation with a count-based bonus (`exp`), which needs observations that can be counted.
-Random network distillation (`rnd`) works with any observations. Both only add to on-policy learning: what
-self-imitation imitates was achieved with the environment's own rewards."""
-    defaults = Settings(steps=2_000_000, seeds=8)
-    environments = ("apple-key-door-treasure",)
-    agents: Sequence[str] = ("a2c+sil+exp", "a2c+sil+rnd")
-
-    def comparison(self, lines: Sequence[Line]) -> str:
-        found = "\n".join(f"- {env}: {ranking(lines, env)}." for env in self.environments)
-        return f"When the mean over seeds first solved each task:\n\n{found}"
-
-
 def ranking(lines: Sequence[Line], env: str) -> str:
     """The agents that reached the solved level, fastest first, then the final returns of the others."""
     own = [line for line in lines if line["env"] == env]

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -10,10 +9,9 @@ import numpy as np
 
 from self_imitation.config import TrainConfig
 from self_imitation.experiments import campaign, contrasts
-from self_imitation.experiments.campaign import Experiment, Line, Settings, markdown
+from self_imitation.experiments.campaign import NOT_RUN, Experiment, Line, Settings, Variant, markdown
 from self_imitation.report import statistics
 from self_imitation.report.curves import Curve
-from self_imitation.settings import flatten
 from self_imitation.training.run import Run
 
 TASKS = ("Hopper", "Walker2d", "Swimmer", "HalfCheetah", "Ant", "Humanoid")
@@ -25,15 +23,9 @@ IMPROVED_IN_THE_PAPER = ("Walker2d", "Swimmer", "Ant")
 """With normal rewards. The paper shows curves and gives no numbers."""
 
 
-@dataclass(frozen=True)
-class Variant:
-    agent: str
-    changes: Mapping[str, object]
-
-
 VARIANTS: Mapping[str, Variant] = {
-    "ppo": Variant("ppo", {}),
-    "ppo+sil": Variant("ppo+sil", {}),
+    "ppo": Variant("ppo"),
+    "ppo+sil": Variant("ppo+sil"),
     "ppo+sil, own optimiser": Variant("ppo+sil", {"sil.optimiser": "own"}),
 }
 PPO, *WITH_SELF_IMITATION = VARIANTS
@@ -51,7 +43,7 @@ class Mujoco(Experiment):
                 f"mujoco:{task}",
                 variant.agent,
                 settings,
-                folder / f"{task}_{name.replace(', ', '_').replace(' ', '-')}_delay-{delay}",
+                folder / f"{task}_{campaign.file_name(name)}_delay-{delay}",
                 {"delay": delay, **variant.changes},
             )
             for delay, task, (name, variant) in product(DELAYS, TASKS, VARIANTS.items())
@@ -87,7 +79,7 @@ class Mujoco(Experiment):
             for line in lines
         }
         rows = [
-            (DELAYS[delay], task, *(cells[delay, task, variant] for variant in VARIANTS))
+            (DELAYS[delay], task, *(cells.get((delay, task, variant), NOT_RUN) for variant in VARIANTS))
             for delay, task in product(DELAYS, TASKS)
         ]
         return markdown(("rewards", "return of the last 100 episodes (95 %)", *VARIANTS), rows)
@@ -101,7 +93,12 @@ class Mujoco(Experiment):
         found = _differences(loaded)
         header = "rewards", "task", *(f"{name} minus ppo" for name in WITH_SELF_IMITATION), "in the paper"
         rows = [
-            (DELAYS[delay], task, *(contrasts.cell(found[delay, task, n]) for n in WITH_SELF_IMITATION), _claim(task))
+            (
+                DELAYS[delay],
+                task,
+                *(contrasts.cell(found.get((delay, task, name))) for name in WITH_SELF_IMITATION),
+                _claim(task),
+            )
             for delay, task in product(DELAYS, TASKS)
         ]
         return f"""\
@@ -129,22 +126,17 @@ Each seed trains for {settings.steps:,} steps. `curves.csv` has the mean return 
 
 
 def _case(run: Run) -> tuple[str, int, str]:
-    settings = flatten(run.config)
-    variant = next(  # the last that fits: the first ones change nothing
-        name
-        for name, variant in reversed(list(VARIANTS.items()))
-        if run.config.agent == variant.agent and all(settings[key] == value for key, value in variant.changes.items())
-    )
-    return run.config.env.removeprefix("mujoco:"), run.config.delay, variant
+    return run.config.env.removeprefix("mujoco:"), run.config.delay, campaign.variant_of(run, VARIANTS)
 
 
 def _differences(loaded: Sequence[Run]) -> dict[tuple[int, str, str], Line]:
-    """What self-imitation adds to PPO, by delay, task and variant."""
+    """What self-imitation adds to PPO, by delay, task and variant, where both were run."""
     finals: dict[tuple[str, int, str], np.ndarray] = {_case(run): campaign.final_returns(run) for run in loaded}
     return contrasts.differences(
         {
             (delay, task, variant): (finals[task, delay, variant], finals[task, delay, PPO])
             for delay, task, variant in product(DELAYS, TASKS, WITH_SELF_IMITATION)
+            if {(task, delay, variant), (task, delay, PPO)} <= finals.keys()
         }
     )
 
@@ -156,7 +148,7 @@ def _claim(task: str) -> str:
 def _in_words(found: Mapping[tuple[int, str, str], Line]) -> str:
     sentences = []
     for variant, (delay, rewards) in product(WITH_SELF_IMITATION, DELAYS.items()):
-        verdicts = {task: contrasts.verdict(found[delay, task, variant]) for task in TASKS}
+        verdicts = {task: contrasts.verdict(found.get((delay, task, variant))) for task in TASKS}
         sentences.append(f"- {variant} against ppo, rewards {rewards}: {contrasts.in_words(verdicts)}.")
     return "\n".join(sentences)
 

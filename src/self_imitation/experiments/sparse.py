@@ -107,7 +107,7 @@ Key-Door-Treasure, FrozenLake and MountainCarContinuous with other seeds (1000 t
             for env, task in TASKS.items()
         ]
         rows = [
-            (task.title, *(contrasts.cell(found[task.title, learner], task.digits) for learner in LEARNERS))
+            (task.title, *(contrasts.cell(found.get((task.title, learner)), task.digits) for learner in LEARNERS))
             for task in TASKS.values()
         ]
         return f"""\
@@ -136,6 +136,7 @@ def _differences(loaded: Sequence[Run]) -> dict[tuple[str, str], Line]:
     pairs = {
         (task.title, learner): (finals[task.title, f"{learner}+sil"], finals[task.title, learner])
         for task, learner in product(TASKS.values(), LEARNERS)
+        if {(task.title, learner), (task.title, f"{learner}+sil")} <= finals.keys()
     }
     return contrasts.differences(pairs)
 
@@ -143,6 +144,6 @@ def _differences(loaded: Sequence[Run]) -> dict[tuple[str, str], Line]:
 def _in_words(found: Mapping[tuple[str, str], Line]) -> str:
     sentences = []
     for learner in LEARNERS:
-        verdicts = {task: contrasts.verdict(line) for (task, own), line in found.items() if own == learner}
+        verdicts = {task.title: contrasts.verdict(found.get((task.title, learner))) for task in TASKS.values()}
         sentences.append(f"- {learner}+sil against {learner}: {contrasts.in_words(verdicts)}.")
     return "\n".join(sentences)

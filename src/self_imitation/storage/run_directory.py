@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
@@ -31,11 +32,21 @@ class RunDirectory:
 
     def machines(self) -> list[str]:
         """Machines that it was trained on, according to its summary."""
-        try:
-            named = json.loads(self.summary.read_text(encoding="utf-8"))["machines"]
-        except (ValueError, OSError, KeyError, TypeError):
-            return []
+        named = self._summary().get("machines")
         return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+
+    def finished_step(self) -> int:
+        """The step at which it finished, according to its summary; -1 if it did not."""
+        step = self._summary().get("step")
+        return step if self._summary().get("finished") is True and isinstance(step, int) else -1
+
+    def _summary(self) -> dict[str, Any]:
+        """Empty if there is none that can be read."""
+        try:
+            summary = json.loads(self.summary.read_text(encoding="utf-8"))
+        except (ValueError, OSError):
+            return {}
+        return summary if isinstance(summary, dict) else {}
 
     def discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
