@@ -85,7 +85,7 @@ def trained(monkeypatch, tmp_path):
 
 EXTENSIONS = {
     "docs/new-learner.md": ("entropy", "sil_imitated"),
-    "docs/new-bonus.md": ("simhash_bonus", "sil_imitated"),
+    "docs/new-bonus.md": ("elliptical_bonus", "sil_imitated"),
     "docs/new-network.md": ("kl",),
     "docs/new-environment.md": ("bonus",),
 }
@@ -163,18 +163,22 @@ def test_the_learner_of_the_page_ignores_reset_steps_and_unfinished_episodes(mod
 def test_the_bonus_of_the_page_falls_with_the_number_of_visits(modules):
     modules("docs/new-bonus.md")
     my_bonus = importlib.import_module("my_bonus")
-    from types import SimpleNamespace
+    from tabular import make_rollout
 
     from self_imitation.types import Discrete, Spec
 
-    bonus = my_bonus.SimHash(my_bonus.SimHashConfig(scale=1.0, bits=8), Spec((3,), Discrete(2), None))
+    config = my_bonus.EllipticalConfig(scale=2.0, ridge=0.5)
+    bonus = my_bonus.Elliptical(config, Spec((2,), Discrete(2), None))
     state = bonus.init(jax.random.key(0), 2)
-    reached = jnp.array([[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], [[-1.0, -2.0, -3.0], [1.0, 2.0, 3.0]]])
-    valid = jnp.array([[True, True], [True, False]])
-    state, exploration, _ = bonus.update(state, SimpleNamespace(next_observation=reached, valid=valid), None)
-    assert exploration.reward[0, 0] == pytest.approx(2**-0.5)
-    assert exploration.reward[1, 0] == pytest.approx(1.0)  # the opposite side of every plane
-    assert state.counts.sum() == 3
+    reached = np.array([[[3.0, 0.0], [3.0, 0.0]], [[0.0, 1.0], [50.0, 50.0]]], np.float32)
+    rollout = make_rollout(reached, np.zeros((2, 2)), reached[0], reached, valid=[[True, True], [True, False]])
+    state, exploration, _ = bonus.update(state, rollout, jax.random.key(0))
+    visited = np.array([[1.0, 3.0, 0.0], [1.0, 3.0, 0.0], [1.0, 0.0, 1.0]])
+    matrix = 0.5 * np.eye(3) + visited.T @ visited
+    expected = 2.0 * np.sqrt(np.einsum("ni,ij,nj->n", visited, np.linalg.inv(matrix), visited))
+    np.testing.assert_allclose(state, matrix, rtol=1e-5)
+    np.testing.assert_allclose(exploration.reward.reshape(-1)[:3], expected, rtol=1e-4)
+    assert expected[0] < expected[2]
 
 
 def test_the_pure_jax_environment_of_the_page_has_the_returns_that_it_states(modules):
@@ -335,7 +339,7 @@ def _known_flags() -> set[str]:
     from self_imitation.settings import flatten
 
     components = {name: entry.component.Config() for name, entry in registry.components().items()}
-    names = {*flatten(TrainConfig(components=components)), "reinforce.ent_coef", "simhash.bits"}
+    names = {*flatten(TrainConfig(components=components)), "reinforce.ent_coef", "elliptical.ridge"}
     names |= {"no_compilation_cache", "help", "version"}
     for module in {
         importlib.import_module(f"self_imitation.cli.{place.split(':')[0]}") for place, _ in COMMANDS.values()
@@ -401,7 +405,7 @@ def test_every_column_of_the_metrics_is_explained():
         (ROOT / "src/self_imitation" / path).read_text() for path in ("algorithm/ppo.py", "algorithm/vtrace.py")
     )
     sources += (ROOT / "src/self_imitation/algorithm/self_imitation.py").read_text()
-    sources += (ROOT / "src/self_imitation/exploration/rnd.py").read_text()
-    written = set(re.findall(r'"((?:sil|rnd)_\w+|kl|clipped|ratio|entropy|\w*loss)":', sources))
+    sources += "".join(path.read_text() for path in (ROOT / "src/self_imitation/exploration").glob("*.py"))
+    written = set(re.findall(r'"((?:sil|rnd|simhash|pixelcnn)_\w+|kl|clipped|ratio|entropy|\w*loss)"(?::|\])', sources))
     assert written
     assert written <= explained

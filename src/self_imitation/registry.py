@@ -12,6 +12,7 @@ from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError, unknown_name
 from self_imitation.exploration.counts import CountBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
+from self_imitation.exploration.simhash import SimHash
 
 SELF_IMITATION = "sil"
 """The part of an agent's name that adds self-imitation."""
@@ -114,3 +115,4 @@ register_learner("acer", ACER, "actor-critic with experience replay")
 register_learner("acper", ACPER, "actor-critic with prioritised experience replay")
 register_bonus("exp", CountBonus, "a count-based bonus")
 register_bonus("rnd", RandomNetworkDistillation, "random network distillation")
+register_bonus("simhash", SimHash, "counts of hashed observations")

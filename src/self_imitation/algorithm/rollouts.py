@@ -21,6 +21,11 @@ def following_observation(rollout: Rollout) -> Observation:
     )
 
 
+def reached_observation(rollout: Rollout) -> Observation:
+    """The observation that each step reached, before any reset."""
+    return following_observation(rollout) if rollout.next_observation is None else rollout.next_observation
+
+
 def bootstrap_values(
     actor_critic: ActorCritic,
     params: Params,

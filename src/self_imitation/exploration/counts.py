@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm.components import Bonus, Exploration
 from self_imitation.algorithm.rollouts import following_observation
@@ -54,16 +54,35 @@ class CountBonus(Bonus):
             resets_next = jnp.concatenate([~rollout.valid[1:], jnp.zeros_like(rollout.valid[:1])])
             arrived = jnp.where(resets_next, jnp.roll(arrived, -1, axis=0), arrived)
 
-        def count(counts: Int[Array, " states"], step: tuple) -> tuple[Int[Array, " states"], Float[Array, " N"]]:
-            index, valid = step
-            counts = counts.at[index].add(1 if valid is None else valid.astype(jnp.int32))
-            counts = counts.at[index].min(MAX_COUNT)
-            bonus = self.config.scale / jnp.sqrt(jnp.maximum(counts[index], 1).astype(jnp.float32))
-            return counts, bonus if valid is None else jnp.where(valid, bonus, 0.0)
-
-        counts, bonus = jax.lax.scan(count, state, (arrived, rollout.valid))
+        counts, visits = count_visits(state, arrived[..., None], rollout.valid)
+        bonus = count_bonus(self.config.scale, visits, rollout.valid)
         return counts, Exploration(reward=bonus), {"bonus": masked_mean(bonus, rollout.valid)}
 
     def state_index(self, observation: Shaped[Array, "... numbers"]) -> Int[Array, "..."]:
         parts = jnp.moveaxis(observation.astype(jnp.int32), -1, 0)
         return jnp.ravel_multi_index(tuple(parts), self.levels, mode="clip")
+
+
+def count_visits(
+    counts: Int[Array, " entries"], index: Int[Array, "T N tables"], valid: Bool[Array, "T N"] | None
+) -> tuple[Int[Array, " entries"], Int[Array, "T N"]]:
+    """Counts after a rollout, and the number of visits to each state at the time it was reached.
+
+    At each step, the states of all environments are counted before any is looked up. Several tables can share `counts`:
+    a state has one entry in each, and its number of visits is the smallest of them. Steps that are not valid don't
+    count.
+    """
+
+    def step(counts: Int[Array, " entries"], now: tuple) -> tuple[Int[Array, " entries"], Int[Array, " N"]]:
+        index, valid = now
+        counts = counts.at[index].add(1 if valid is None else valid.astype(jnp.int32)[:, None])
+        counts = counts.at[index].min(MAX_COUNT)
+        return counts, jnp.min(counts[index], axis=-1)
+
+    return jax.lax.scan(step, counts, (index, valid))
+
+
+def count_bonus(scale: float, visits: Int[Array, "T N"], valid: Bool[Array, "T N"] | None) -> Float[Array, "T N"]:
+    """Scale / sqrt(visits), and 0 for steps that are not valid."""
+    bonus = scale / jnp.sqrt(jnp.maximum(visits, 1).astype(jnp.float32))
+    return bonus if valid is None else jnp.where(valid, bonus, 0.0)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 from self_imitation.algorithm.components import Bonus, Exploration
 from self_imitation.algorithm.normalisation import Moments
 from self_imitation.algorithm.returns import discounted_sums, generalised_advantages
-from self_imitation.algorithm.rollouts import flatten_time, following_observation
+from self_imitation.algorithm.rollouts import flatten_time, reached_observation
 from self_imitation.arrays import masked_mean
 from self_imitation.networks.actor_critic import Body, Linear, encode
 from self_imitation.settings import real, setting, whole
@@ -105,10 +105,7 @@ class RandomNetworkDistillation(Bonus):
         )
 
     def update(self, state: RNDState, rollout: Rollout, key: PRNGKeyArray) -> tuple[RNDState, Exploration, Metrics]:
-        next_observation = rollout.next_observation
-        if next_observation is None:
-            next_observation = following_observation(rollout)
-        reached, valid = flatten_time(next_observation), flatten_time(rollout.valid)
+        reached, valid = flatten_time(reached_observation(rollout)), flatten_time(rollout.valid)
         moments = state.observation.update(encode(self.spec, self._seen(reached)), valid)
         inputs, current = (self._inputs(moments, x) for x in (reached, flatten_time(rollout.observation)))
 

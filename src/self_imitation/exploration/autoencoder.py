@@ -1,0 +1,145 @@
+"""An autoencoder whose code layer becomes binary (Tang et al. 2017, section 2.3), trained on the frames visited.
+
+The units b of the code layer are sigmoids. Noise that is added to them can only be overcome by values near 0 and 1, and
+a penalty pushes units there that the reconstruction does not need. Rounded, they are the code of a frame.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
+
+from self_imitation.networks.actor_critic import Convolution, Linear
+
+SIDE = 52
+"""Pixels of a frame in each direction (paper of SimHash, appendix)."""
+CODE_UNITS = 512
+"""D, units of the code layer (paper of SimHash, appendix)."""
+NOISE = 0.3
+"""a: noise from U(-a, a) is added to the code; with more than 1/4, distinct frames need distinct codes (paper)."""
+BINARY_COEF = 10.0
+"""lambda, coefficient of the penalty for units that are neither 0 nor 1 (paper)."""
+BATCH_SIZE = 32
+"""Frames per gradient step (authors' code)."""
+TRAIN_EVERY = 128
+"""Environment steps per gradient step."""
+POOL_SIZE = 2048
+"""Frames of the pool that is trained on: 5.5 MB."""
+
+# Deviation: three small convolutions without batch normalisation. The authors have 96 channels in each layer and 1024
+# units before and after the code, whose training would take longer than that of the agent.
+CHANNELS = (1, 16, 16, 32)
+KERNELS = (6, 6, 4)
+STRIDE = 2
+SMALLEST = 4
+"""Pixels in each direction after the last convolution: 52, 24, 10, 4."""
+
+
+class Autoencoder(eqx.Module):
+    encoder: tuple[Convolution, ...]
+    to_code: Linear
+    from_code: Linear
+    decoder: tuple[Convolution, ...]
+
+    def __init__(self, generator: np.random.Generator):
+        flat = SMALLEST * SMALLEST * CHANNELS[-1]
+        layers = list(zip(CHANNELS[:-1], CHANNELS[1:], KERNELS, strict=True))
+        self.encoder = tuple(Convolution(few, many, kernel, STRIDE, generator) for few, many, kernel in layers)
+        self.to_code = Linear(flat, CODE_UNITS, 1.0, generator)
+        self.from_code = Linear(CODE_UNITS, flat, 1.0, generator)
+        self.decoder = tuple(
+            Convolution(many, STRIDE * STRIDE * few, kernel // STRIDE, 1, generator)
+            for few, many, kernel in reversed(layers)
+        )
+
+    def encode(self, frames: Float[Array, "batch 52 52"]) -> Float[Array, "batch 512"]:
+        """b, the code before rounding, of frames from 0 to 1."""
+        x = frames[..., None]
+        for convolution in self.encoder:
+            x = jax.nn.relu(convolution(x))
+        return jax.nn.sigmoid(self.to_code(x.reshape(x.shape[0], -1)))
+
+    def decode(self, code: Float[Array, "batch 512"]) -> Float[Array, "batch 52 52"]:
+        """Logits of the pixels."""
+        x = jax.nn.relu(self.from_code(code)).reshape(-1, SMALLEST, SMALLEST, CHANNELS[-1])
+        *hidden, last = self.decoder
+        for convolution in hidden:
+            x = jax.nn.relu(transposed(convolution, x))
+        return transposed(last, x)[..., 0]
+
+    def loss(self, frames: Float[Array, "batch 52 52"], key: PRNGKeyArray) -> Float[Array, ""]:
+        """-log p(s) + lambda / D sum_i min((1 - b_i)^2, b_i^2), the mean over frames.
+
+        Deviation: log p is the Bernoulli log-likelihood of intensities instead of that of 64 discrete ones, which needs
+        64 outputs per pixel.
+        """
+        code = self.encode(frames)
+        logits = self.decode(code + jax.random.uniform(key, code.shape, minval=-NOISE, maxval=NOISE))
+        log_likelihood = -jnp.sum(optax.sigmoid_binary_cross_entropy(logits, frames), axis=(1, 2))
+        penalty = jnp.mean(jnp.minimum(jnp.square(1 - code), jnp.square(code)), axis=-1)
+        return jnp.mean(-log_likelihood + BINARY_COEF * penalty)
+
+
+def transposed(convolution: Convolution, x: Float[Array, "batch _ _ inputs"]) -> Float[Array, "batch _ _ outputs"]:
+    """A transposed convolution: each pixel of a plain one becomes `STRIDE` x `STRIDE` pixels."""
+    border = convolution.weight.shape[0] - 1
+    x = convolution(jnp.pad(x, ((0, 0), (border, border), (border, border), (0, 0))))
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height, width, STRIDE, STRIDE, channels // STRIDE**2)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height * STRIDE, width * STRIDE, -1)
+
+
+class AutoencoderState(eqx.Module):
+    network: Autoencoder
+    optimiser_state: optax.OptState
+    pool: UInt8[Array, "frames 52 52"]
+    """The frames visited last."""
+    filled: Int[Array, ""]
+    """Frames in the pool."""
+    position: Int[Array, ""]
+    """Where the next frame goes."""
+
+
+def create(generator: np.random.Generator, optimiser: optax.GradientTransformation) -> AutoencoderState:
+    network = Autoencoder(generator)
+    pool = jnp.zeros((POOL_SIZE, SIDE, SIDE), jnp.uint8)
+    return AutoencoderState(network, optimiser.init(network), pool, jnp.int32(0), jnp.int32(0))
+
+
+def insert(
+    state: AutoencoderState, frames: Float[Array, "batch 52 52"], valid: Bool[Array, " batch"] | None
+) -> AutoencoderState:
+    """Add frames from 0 to 255 to the pool, where they replace the oldest; of a large rollout, every n-th."""
+    every = -(-frames.shape[0] // POOL_SIZE)
+    frames = frames[::every]
+    valid = jnp.ones(frames.shape[0], bool) if valid is None else valid[::every]
+    place = (state.position + jnp.cumsum(valid) - 1) % POOL_SIZE
+    pool = state.pool.at[jnp.where(valid, place, POOL_SIZE)].set(jnp.round(frames).astype(jnp.uint8), mode="drop")
+    added = jnp.sum(valid)
+    return eqx.tree_at(
+        lambda s: (s.pool, s.filled, s.position),
+        state,
+        (pool, jnp.minimum(state.filled + added, POOL_SIZE), (state.position + added) % POOL_SIZE),
+    )
+
+
+def train(
+    state: AutoencoderState, optimiser: optax.GradientTransformation, steps: int, key: PRNGKeyArray
+) -> tuple[AutoencoderState, Float[Array, ""]]:
+    """Gradient steps on frames of the pool; returns the mean loss."""
+
+    def step(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Float[Array, ""]]:
+        network, optimiser_state = carry
+        key_sample, key_noise = jax.random.split(key)
+        sample = jax.random.randint(key_sample, (BATCH_SIZE,), 0, jnp.maximum(state.filled, 1))
+        frames = state.pool[sample].astype(jnp.float32) / 255.0
+        loss, gradient = jax.value_and_grad(Autoencoder.loss)(network, frames, key_noise)
+        updates, optimiser_state = optimiser.update(gradient, optimiser_state)
+        return (optax.apply_updates(network, updates), optimiser_state), loss
+
+    carry = state.network, state.optimiser_state
+    (network, optimiser_state), losses = jax.lax.scan(step, carry, jax.random.split(key, steps))
+    state = eqx.tree_at(lambda s: (s.network, s.optimiser_state), state, (network, optimiser_state))
+    return state, jnp.mean(losses)

@@ -1,0 +1,45 @@
+"""From image observations to small grey frames, for bonuses that count or model what is on the screen."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from self_imitation.types import Observation, Spec
+
+
+def newest_grey_frame(observation: Observation, spec: Spec) -> Float[Array, "batch height width"]:
+    """The last frame of each stack, from 0 to 255; several channels become grey by their mean.
+
+    Where numbers come beside an image, they are left out.
+    """
+    image = observation["image"] if spec.numbers_beside_image else observation
+    channels = image.shape[-1] // spec.stack
+    return jnp.mean(image[..., -channels:].astype(jnp.float32), axis=-1)
+
+
+def downsample(frames: Float[Array, "batch height width"], side: int) -> Float[Array, "batch h w"]:
+    """Means over areas, to `side` pixels in each direction; a direction that has no more than that stays as it is.
+
+    The weights of pixels are whole numbers and the division comes last: at half the side, means of 2 x 2 pixels are
+    exact.
+    """
+    height, width = frames.shape[1:]
+    rows, columns = _overlaps(height, side), _overlaps(width, side)
+    sums = jnp.einsum("ih,bhw,jw->bij", rows, frames, columns, precision=jax.lax.Precision.HIGHEST)
+    return sums / (rows[0].sum() * columns[0].sum())
+
+
+def _overlaps(size: int, side: int) -> Float[np.ndarray, "small large"]:
+    """How much of each of `size` pixels lies in each of `side` areas of equal size, in units that make it whole."""
+    side = min(side, size)
+    pixel, area = np.arange(size), np.arange(side)[:, None]
+    overlap = np.minimum((area + 1) * size, (pixel + 1) * side) - np.maximum(area * size, pixel * side)
+    return (np.maximum(overlap, 0) // math.gcd(size, side)).astype(np.float32)
+
+
+def quantise(frames: Float[Array, "*batch"], levels: int) -> Int[Array, "*batch"]:
+    """Grey values from 0 to 255 as one of `levels` levels of equal width."""
+    return jnp.floor(frames * (levels / 256)).astype(jnp.int32)
