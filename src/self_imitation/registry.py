@@ -10,6 +10,7 @@ from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError, unknown_name
 from self_imitation.exploration.counts import CountBonus
+from self_imitation.exploration.cts import CTSBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 
 SELF_IMITATION = "sil"
@@ -109,3 +110,4 @@ register_learner("ppo", PPO, "proximal policy optimisation")
 register_learner("vtrace", VTrace, "V-trace actor-critic (IMPALA)")
 register_bonus("exp", CountBonus, "a count-based bonus")
 register_bonus("rnd", RandomNetworkDistillation, "random network distillation")
+register_bonus("cts", CTSBonus, "pseudo-counts from a CTS density model")
