@@ -18,10 +18,10 @@ from self_imitation.storage import files
 
 @dataclass(frozen=True)
 class BenchArguments:
-    what: tyro.conf.Positional[Literal["all", "replay", "train", "mujoco", "atari", "startup"]] = "all"
+    what: tyro.conf.Positional[Literal["all", "replay", "train", "mujoco", "atari", "exploration", "startup"]] = "all"
     """replay: sample from the replay buffer and update priorities; train: whole iterations on a grid world; mujoco:
-    PPO+SIL on Hopper against EnvPool alone; atari: A2C+SIL on a game against its emulators alone; startup: time to help
-    and to the first logged step; all: one after another."""
+    PPO+SIL on Hopper against EnvPool alone; atari: A2C+SIL on a game against its emulators alone; exploration: updates
+    of the bonuses for images; startup: time to help and to the first logged step; all: one after another."""
     seeds: int = 8
     """mujoco: seeds to train together."""
     json: str | None = None
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 def _measure_all(seeds: int) -> dict[str, Any]:
     """Each benchmark runs in its own process, since JAX is set up differently for each."""
     results: dict[str, Any] = {}
-    for what in ("replay", "train", "mujoco", "atari", "startup"):
+    for what in ("replay", "train", "mujoco", "atari", "exploration", "startup"):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "result.json"
             flags = [what, "--seeds", str(seeds), "--json", str(file)]

@@ -10,6 +10,7 @@ from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import CountBonus
+from self_imitation.exploration.cts import CTSBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 from self_imitation.exploration.simhash import SimHash
 from self_imitation.registry import AgentName, parse_agent, register_bonus, register_learner
@@ -39,7 +40,8 @@ def test_learners_and_bonuses_by_name():
     learners = {name: entry.component for name, entry in registry.learners().items()}
     bonuses = {name: entry.component for name, entry in registry.bonuses().items()}
     assert learners == {"a2c": A2C, "ppo": PPO, "vtrace": VTrace, "acer": ACER, "acper": ACPER}
-    assert bonuses == {"exp": CountBonus, "rnd": RandomNetworkDistillation, "simhash": SimHash}
+    named = {"exp": CountBonus, "rnd": RandomNetworkDistillation, "simhash": SimHash, "cts": CTSBonus}
+    assert bonuses == named
     assert registry.components().keys() == learners.keys() | bonuses.keys()
 
 

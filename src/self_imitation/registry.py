@@ -11,6 +11,7 @@ from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError, unknown_name
 from self_imitation.exploration.counts import CountBonus
+from self_imitation.exploration.cts import CTSBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 from self_imitation.exploration.simhash import SimHash
 
@@ -116,3 +117,4 @@ register_learner("acper", ACPER, "actor-critic with prioritised experience repla
 register_bonus("exp", CountBonus, "a count-based bonus")
 register_bonus("rnd", RandomNetworkDistillation, "random network distillation")
 register_bonus("simhash", SimHash, "counts of hashed observations")
+register_bonus("cts", CTSBonus, "pseudo-counts from a CTS density model")

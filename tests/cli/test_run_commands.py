@@ -255,7 +255,7 @@ def test_a_terminal_shows_a_progress_bar_and_ctrl_c_saves(capsys, tmp_path):
 def test_bench_writes_its_results(capsys, tmp_path, monkeypatch):
     """With small sizes: that it measures, not how fast."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
-    from benchmarks import replay, train
+    from benchmarks import exploration, replay, train
 
     monkeypatch.setattr(replay, "CAPACITIES", (2000,))
     monkeypatch.setattr(replay, "ROUNDS", 5)
@@ -267,6 +267,11 @@ def test_bench_writes_its_results(capsys, tmp_path, monkeypatch):
     status, out, _ = call(capsys, "bench", "train", "--json", file)
     assert (status, out.startswith("train: ")) == (0, True)
     assert json.loads(file.read_text())["train"]["a2c"] > 0
+    monkeypatch.setattr(exploration, "NAMES", ("rnd",))
+    monkeypatch.setattr(exploration, "SEEDS", (1,))
+    monkeypatch.setattr(exploration, "ROUNDS", 1)
+    assert call(capsys, "bench", "exploration", "--json", file)[0] == 0
+    assert json.loads(file.read_text())["exploration"][0]["microseconds"] > 0
 
 
 def test_atari_scores_are_compared_with_a_human():

@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError
-from self_imitation.storage import files, frame_compression
+from self_imitation.storage import compression, files
 from self_imitation.storage.config_file import VERSION
 from self_imitation.storage.trees import from_arrays, to_arrays
 from self_imitation.types import Spec
@@ -33,7 +33,8 @@ POLICY_PREFIXES = ("agents.train.params.", "agents.normaliser.")
 """Of the arrays that acting needs."""
 COLLECTION = "collection."
 """Prefix of the arrays that say where environments stand; not all environments can be saved."""
-PACKED = "packed"
+PACKED, DTYPES = "packed", "dtypes"
+"""Metadata of a file: shapes and dtypes of its compressed arrays."""
 COMPRESSION = 10
 """Lower bound of the compression of frames; measured on games: 18 to 120."""
 
@@ -148,20 +149,22 @@ def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    """With frames compressed; the file's metadata lists those arrays and their shapes."""
-    packed = {name: array.shape for name, array in arrays.items() if frame_compression.worthwhile(array)}
-    content = {name: frame_compression.pack(array) if name in packed else array for name, array in arrays.items()}
-    return safetensors.numpy.save(content, {PACKED: json.dumps(packed)})
+    packed = {name: array for name, array in arrays.items() if compression.worthwhile(array)}
+    content = {name: compression.pack(array) if name in packed else array for name, array in arrays.items()}
+    shapes = {name: array.shape for name, array in packed.items()}
+    dtypes = {name: array.dtype.name for name, array in packed.items()}
+    return safetensors.numpy.save(content, {PACKED: json.dumps(shapes), DTYPES: json.dumps(dtypes)})
 
 
 def _from_file(file: Path) -> dict[str, np.ndarray]:
     with safetensors.safe_open(file, "numpy") as opened:
-        packed = json.loads((opened.metadata() or {}).get(PACKED, "{}"))
+        metadata = opened.metadata() or {}
         arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dictionary)
-    return {
-        name: frame_compression.unpack(array, tuple(packed[name])) if name in packed else array
-        for name, array in arrays.items()
-    }
+    shapes, dtypes = (json.loads(metadata.get(key, "{}")) for key in (PACKED, DTYPES))
+    for name, shape in shapes.items():
+        dtype = np.dtype(dtypes.get(name, "uint8"))  # without dtypes: saved when only frames were compressed
+        arrays[name] = compression.unpack(arrays[name], tuple(shape), dtype)
+    return arrays
 
 
 def _read_meta(path: Path, settings: str) -> dict[str, Any]:
