@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 
 from self_imitation.config import MAY_CHANGE, TrainConfig, override, resolve, validate
 from self_imitation.errors import UsageError, bad_value
@@ -10,6 +11,15 @@ from self_imitation.settings import flatten
 
 VERSION = 3
 """Of config.json and checkpoints; runs of other versions are refused."""
+ADDED: Mapping[str, object] = {
+    "sil.updates_schedule": "constant",
+    "sil.bandit_window": 100,
+    "sil.loss_coef_schedule": "constant",
+    "sil.temperature": 0.0,
+    "sil.bound": "monte-carlo",
+    "sil.n_steps": 5,
+}
+"""Settings that earlier runs of this version don't have, and the values with which they go on as before."""
 
 
 def to_json(config: TrainConfig) -> dict[str, object]:
@@ -29,6 +39,7 @@ def from_json(data: object, source: str) -> TrainConfig:
         if (version := dotted.pop("version")) != VERSION:
             raise bad_value("version", version, f"this release reads version {VERSION}")
         config = resolve(str(data.get("env")), data.get("preset"), {"agent": data.get("agent")})  # type: ignore[arg-type]
+        dotted = {name: value for name, value in ADDED.items() if name not in dotted} | dotted
         known = set(flatten(config))
         for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
             if names:
@@ -40,5 +51,9 @@ def from_json(data: object, source: str) -> TrainConfig:
 
 def fingerprint(config: TrainConfig) -> str:
     """Of all settings that determine a run's results; its checkpoints carry it."""
-    settings = {name: value for name, value in flatten(config).items() if name not in MAY_CHANGE}
+    settings = {
+        name: value
+        for name, value in flatten(config).items()
+        if name not in MAY_CHANGE and not (name in ADDED and value == ADDED[name])
+    }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
