@@ -1,6 +1,7 @@
 """The settings of a run: which default applies, and what is refused."""
 
 import dataclasses
+import hashlib
 import json
 from functools import cache
 
@@ -12,7 +13,7 @@ from self_imitation.config import MAY_CHANGE, PRESETS, TrainConfig, override, re
 from self_imitation.environments import registry as environments
 from self_imitation.errors import UsageError
 from self_imitation.settings import flatten
-from self_imitation.storage.config_file import from_json, to_json
+from self_imitation.storage.config_file import ADDED, fingerprint, from_json, to_json
 from self_imitation.training import agents
 from self_imitation.types import Discrete, Spec
 
@@ -207,6 +208,18 @@ def test_a_foreign_config_file_is_refused(change, message):
     change(data)
     with pytest.raises(UsageError, match=message):
         from_json(data, "config.json")
+
+
+def test_a_run_from_before_a_setting_was_added_goes_on_as_before():
+    """It can be read, and its checkpoints are still its own."""
+    config = validate(resolve("key-door-treasure", "authors", {"agent": "a2c+sil"}))
+    data = to_json(config)
+    for name in ADDED:
+        del data["sil"][name.removeprefix("sil.")]
+    assert from_json(data, "here") == config
+    names = {name: value for name, value in flatten(config).items() if name not in (*MAY_CHANGE, *ADDED)}
+    assert fingerprint(config) == hashlib.sha256(json.dumps(names, sort_keys=True).encode()).hexdigest()
+    assert fingerprint(override(config, {"sil.temperature": 0.1})) != fingerprint(config)
 
 
 def test_steps_round_up_to_whole_iterations():

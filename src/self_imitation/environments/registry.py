@@ -49,6 +49,7 @@ _GRID_WORLD_COMPONENTS: Mapping[str, Mapping[str, object]] = {
     "acer": {"num_envs": 16, "num_steps": 20, "acer.gamma": 0.95, "acer.ent_coef": 0.03},
     "acper": {"num_envs": 16, "num_steps": 20, "acper.gamma": 0.95, "acper.ent_coef": 0.03},
     "ppo": {"num_envs": 16, "num_steps": 128, "ppo.gamma": 0.95, "ppo.ent_coef": 0.03},
+    "simhash": {"simhash.scale": 1.0},  # as the count-based bonus there
 }
 _GRID_WORLD_PRESETS: Mapping[str, Mapping[str, object]] = {
     "authors": {

@@ -1,10 +1,10 @@
 """Pseudo-counts (Bellemare et al. 2016): a density model of frames in place of a table of counts."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8
 
-from self_imitation.algorithm.rollouts import flatten_time, following_observation
+from self_imitation.algorithm.rollouts import flatten_time, reached_observation
+from self_imitation.exploration.frames import downsample, newest_grey_frame, quantise
 from self_imitation.types import Rollout, Spec
 
 MIN_GAIN = 1e-10
@@ -35,20 +35,5 @@ def frames_reached(spec: Spec, rollout: Rollout, side: int, levels: int) -> UInt
 
     Frames are grey, down-sampled to `frame_size` and quantised to integers below `levels`.
     """
-    reached = rollout.next_observation
-    if reached is None:
-        reached = following_observation(rollout)
-    image = flatten_time(reached["image"] if spec.numbers_beside_image else reached)
-    channels = spec.observation_shape[-1] // spec.stack
-    grey = jnp.mean(image[..., -channels:].astype(jnp.float32), axis=-1)
-    return (downsample(grey, *frame_size(spec, side)) * (levels / 256)).astype(jnp.uint8)
-
-
-def downsample(
-    images: Float[Array, "batch full_height full_width"], height: int, width: int
-) -> Float[Array, "batch height width"]:
-    """Means over equal blocks of pixels; between pixels where blocks do not fit, with antialiasing."""
-    batch, full_height, full_width = images.shape
-    if full_height % height or full_width % width:
-        return jax.image.resize(images, (batch, height, width), "linear")
-    return images.reshape(batch, height, full_height // height, width, full_width // width).mean(axis=(2, 4))
+    grey = newest_grey_frame(flatten_time(reached_observation(rollout)), spec)
+    return quantise(downsample(grey, side), levels).astype(jnp.uint8)
