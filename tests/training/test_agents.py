@@ -1,0 +1,103 @@
+"""Agents by name: every one that makes sense can be trained on grid worlds, vectors and images; others are refused."""
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+from helpers import small_config, small_run
+
+from self_imitation import registry
+from self_imitation.errors import UsageError
+from self_imitation.training import agents, backends
+from self_imitation.training.trainer import Trainer
+
+ENVIRONMENTS = {"grid world": "key-door-treasure", "vector": "gym:CartPole-v1", "image": "atari:Pong"}
+SMALL = {"seeds": 1, "num_envs": 2, "num_steps": 4, "steps": 16, "log_every": 16}
+SMALLER = {
+    "a2c": {},
+    "ppo": {"ppo.num_minibatches": 1, "ppo.update_epochs": 1},
+    "acer": {"acer.learning_starts": 4, "acer.batch_size": 2, "acer.segment_steps": 3, "acer.buffer_size": 64},
+    "acper": {"acper.learning_starts": 4, "acper.batch_size": 2, "acper.segment_steps": 3, "acper.buffer_size": 64},
+    "cts": {"cts.side": 6, "cts.levels": 2},
+}
+"""Settings that make a component cheap."""
+REFUSED = {
+    ("exp", "vector"): "can't be counted",
+    ("exp", "image"): "can't be counted",
+    ("cts", "grid world"): "'cts' models images",
+    ("cts", "vector"): "'cts' models images",
+    ("pixelcnn", "grid world"): "'pixelcnn' models images",
+    ("pixelcnn", "vector"): "'pixelcnn' models images",
+}
+"""By bonus and kind of observation: why not."""
+
+
+def settings_of(agent):
+    """Of a cheap run with this agent."""
+    parts = registry.parse_agent(agent)
+    own = {name: value for part in parts.components for name, value in SMALLER.get(part, {}).items()}
+    return {"agent": agent, **SMALL, **own}
+
+
+@cache
+def backend_of(kind):
+    return backends.create(small_config("unused", ENVIRONMENTS[kind], agent="a2c", **SMALL))
+
+
+PARTS_ONCE = [
+    *(learner + sil for learner in registry.learners() for sil in ("", "+sil")),
+    *(f"a2c+sil+{bonus}" for bonus in registry.bonuses()),
+]
+"""The parts know nothing of each other, so not every combination needs a test."""
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+@pytest.mark.parametrize("agent", PARTS_ONCE)
+def test_every_agent_can_be_traced_or_is_refused_with_the_reason(tmp_path, kind, agent):
+    """Initial state and one iteration, by their shapes alone: nothing is compiled."""
+    backend, config = backend_of(kind), small_config(tmp_path, ENVIRONMENTS[kind], **settings_of(agent))
+    why = [REFUSED[bonus, kind] for bonus in registry.parse_agent(agent).bonuses if (bonus, kind) in REFUSED]
+    if why:
+        with pytest.raises(UsageError, match=why[0]):
+            agents.build(config, backend.spec)
+        return
+    trainer = Trainer(dataclasses.replace(config, engine=backend.engine), backend)
+    state, metrics = trainer.groups[0].one_seed
+    trainer.close()
+    parts = registry.parse_agent(agent)
+    assert set(state.components) == set(parts.components)
+    assert (state.buffer is not None) == parts.self_imitation
+    assert (state.learner_buffer is not None) == (parts.learner in ("acer", "acper"))
+    assert {"loss", "entropy"} <= set(metrics.sums)
+
+
+@pytest.mark.parametrize(("env", "actions"), [("mujoco:Hopper", "Continuous")])
+@pytest.mark.parametrize("agent", ["acer", "acper+sil"])
+def test_replay_with_importance_weights_needs_one_discrete_action(tmp_path, env, actions, agent):
+    config = small_config(tmp_path, env, **settings_of(agent))
+    with pytest.raises(UsageError, match=rf"needs one discrete action per step; this environment has {actions}"):
+        agents.build(config, backends.create(config).spec)
+
+
+IMAGES = {"sil.batch_size": 4, "sil.buffer_size": 60, "sil.learning_starts": 1, "sil.updates": 1, "steps": 24}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "agent", "settings"),
+    [
+        ("grid world", "acper+sil", {"steps": 480, "log_every": 480}),
+        ("grid world", "a2c+sil+simhash", {"steps": 480, "log_every": 480}),
+        ("vector", "acer", {"steps": 160, "log_every": 160}),
+        ("vector", "ppo+sil+simhash", {"steps": 160, "log_every": 160}),
+        ("image", "a2c+sil+cts", IMAGES),
+        ("image", "acper", {"steps": 24}),
+    ],
+)
+def test_short_runs(tmp_path, kind, agent, settings):
+    run = small_run(tmp_path / "run", ENVIRONMENTS[kind], **{**settings_of(agent), **settings})
+    last = run.metrics()[-1]
+    assert last["step"] >= settings["steps"]
+    finite = {name: value for name, value in last.items() if not name.startswith(("return", "length"))}
+    assert np.isfinite(list(finite.values())).all(), finite
