@@ -9,6 +9,7 @@ from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import CountBonus
+from self_imitation.exploration.pixelcnn import PixelCNNBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 from self_imitation.exploration.simhash import SimHash
 from self_imitation.registry import AgentName, parse_agent, register_bonus, register_learner
@@ -38,7 +39,12 @@ def test_learners_and_bonuses_by_name():
     learners = {name: entry.component for name, entry in registry.learners().items()}
     bonuses = {name: entry.component for name, entry in registry.bonuses().items()}
     assert learners == {"a2c": A2C, "ppo": PPO, "vtrace": VTrace}
-    assert bonuses == {"exp": CountBonus, "rnd": RandomNetworkDistillation, "simhash": SimHash}
+    assert bonuses == {
+        "exp": CountBonus,
+        "rnd": RandomNetworkDistillation,
+        "simhash": SimHash,
+        "pixelcnn": PixelCNNBonus,
+    }
     assert registry.components().keys() == learners.keys() | bonuses.keys()
 
 
@@ -118,7 +124,7 @@ def test_names_that_cannot_be_part_of_an_agents_name_are_refused(name):
 
 def test_agents_lists_each_learner_with_and_without_the_other_parts():
     agents = registry.agents()
-    assert len(agents) == 3 * 2 * 4
+    assert len(agents) == 3 * 2 * 5
     assert agents["a2c"] == "advantage actor-critic"
     assert agents["a2c+sil+exp"] == "advantage actor-critic with self-imitation and a count-based bonus"
     assert all(str(parse_agent(name)) == name for name in agents)

@@ -10,6 +10,7 @@ from self_imitation.algorithm.ppo import PPO
 from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError, unknown_name
 from self_imitation.exploration.counts import CountBonus
+from self_imitation.exploration.pixelcnn import PixelCNNBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 from self_imitation.exploration.simhash import SimHash
 
@@ -111,3 +112,4 @@ register_learner("vtrace", VTrace, "V-trace actor-critic (IMPALA)")
 register_bonus("exp", CountBonus, "a count-based bonus")
 register_bonus("rnd", RandomNetworkDistillation, "random network distillation")
 register_bonus("simhash", SimHash, "counts of hashed observations")
+register_bonus("pixelcnn", PixelCNNBonus, "pseudo-counts from a PixelCNN density model")
