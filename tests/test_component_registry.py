@@ -40,8 +40,8 @@ def test_learners_and_bonuses_by_name():
     learners = {name: entry.component for name, entry in registry.learners().items()}
     bonuses = {name: entry.component for name, entry in registry.bonuses().items()}
     assert learners == {"a2c": A2C, "ppo": PPO, "vtrace": VTrace, "acer": ACER, "acper": ACPER}
-    named = {"exp": CountBonus, "rnd": RandomNetworkDistillation, "simhash": SimHash, "cts": CTSBonus}
-    assert bonuses == named
+    counting = {"exp": CountBonus, "simhash": SimHash, "cts": CTSBonus, "pixelcnn": PixelCNNBonus}
+    assert bonuses == {"rnd": RandomNetworkDistillation, **counting}
     assert registry.components().keys() == learners.keys() | bonuses.keys()
 
 

@@ -12,6 +12,7 @@ from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError, unknown_name
 from self_imitation.exploration.counts import CountBonus
 from self_imitation.exploration.cts import CTSBonus
+from self_imitation.exploration.pixelcnn import PixelCNNBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 from self_imitation.exploration.simhash import SimHash
 
@@ -118,3 +119,4 @@ register_bonus("exp", CountBonus, "a count-based bonus")
 register_bonus("rnd", RandomNetworkDistillation, "random network distillation")
 register_bonus("simhash", SimHash, "counts of hashed observations")
 register_bonus("cts", CTSBonus, "pseudo-counts from a CTS density model")
+register_bonus("pixelcnn", PixelCNNBonus, "pseudo-counts from a PixelCNN density model")

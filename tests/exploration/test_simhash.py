@@ -233,13 +233,14 @@ def trained():
     state = LEARNED.init(KEY, 2)
     learned = autoencoder.insert(state.autoencoder, LEARNED._frames(scenes_of(*range(12))), None)
     learned, _ = jax.jit(partial(autoencoder.train, optimiser=ADAM, steps=80))(learned, key=KEY)
+    learned = autoencoder.renew_codes(learned, jnp.int32(5), every=5)
     return state, eqx.tree_at(lambda s: s.autoencoder, state, learned)
 
 
 @pytest.mark.slow
 def test_the_learned_code_becomes_binary_and_tells_frames_apart(trained):
     frames = LEARNED._frames(scenes_of(*range(12))) / 255.0
-    before, after = (np.asarray(state.autoencoder.network.encode(frames)) for state in trained)
+    before, after = (np.asarray(state.autoencoder.coder(frames)) for state in trained)
     near = [np.mean(np.minimum(code, 1 - code) < 0.1) for code in (before, after)]
     assert near[0] < 0.1
     assert near[1] > 0.5
@@ -256,16 +257,32 @@ def test_training_lowers_the_loss(trained):
 
 
 @pytest.mark.slow
-def test_visits_to_learned_codes_are_counted(trained):
-    """Without training in between, a frame keeps its code: older frames of the stack don't matter."""
+def test_learned_codes_are_counted_and_stay_the_same_while_the_autoencoder_is_trained(trained):
+    """Older frames of the stack don't matter."""
     observed = np.stack([SCENES[[0, 0]], SCENES[[0, 1]]])
     observed[1, 0, ..., :3] = 255
-    state, bonus, metrics = bonuses(
-        LEARNED, trained[1], make_rollout(observed, np.zeros((2, 2)), observed[0], observed)
-    )
-    np.testing.assert_allclose(bonus, [[2**-0.5, 2**-0.5], [3**-0.5, 1.0]], rtol=1e-6)
-    assert 0 < float(metrics["simhash_loss"]) < 2000
-    assert (state.autoencoder.network.to_code.weight != trained[1].autoencoder.network.to_code.weight).any()
+    rollout = make_rollout(observed, np.zeros((2, 2)), observed[0], observed)
+    state = trained[1]
+    for visits in ([[2, 2], [3, 1]], [[5, 5], [6, 2]]):
+        before = state
+        state, bonus, metrics = bonuses(LEARNED, state, rollout)
+        np.testing.assert_allclose(bonus, np.array(visits) ** -0.5, rtol=1e-6)
+        assert 0 < float(metrics["simhash_loss"]) < 2000
+        weights = [s.autoencoder.network.encoder.output.weight for s in (before, state)]
+        assert (weights[0] != weights[1]).any()
+    assert int(state.autoencoder.age) == 8
+
+
+@pytest.mark.slow
+def test_learned_codes_are_renewed_in_intervals(trained):
+    state = eqx.tree_at(lambda s: s.coder, trained[1].autoencoder, trained[0].autoencoder.coder)
+    ages = []
+    for steps in (6, 3, 2):
+        state = autoencoder.renew_codes(state, jnp.int32(steps), every=10)
+        ages.append(int(state.age))
+        renewed = (state.coder.output.weight == state.network.encoder.output.weight).all()
+        assert bool(renewed) == (len(ages) == 3)
+    assert ages == [6, 9, 0]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
+from self_imitation.arrays import select
 from self_imitation.networks.actor_critic import Convolution, Linear
 
 SIDE = 52
@@ -37,37 +38,49 @@ SMALLEST = 4
 """Pixels in each direction after the last convolution: 52, 24, 10, 4."""
 
 
-class Autoencoder(eqx.Module):
-    encoder: tuple[Convolution, ...]
-    to_code: Linear
-    from_code: Linear
-    decoder: tuple[Convolution, ...]
+FLAT = SMALLEST * SMALLEST * CHANNELS[-1]
+LAYERS = tuple(zip(CHANNELS[:-1], CHANNELS[1:], KERNELS, strict=True))
+
+
+class Encoder(eqx.Module):
+    convolutions: tuple[Convolution, ...]
+    output: Linear
 
     def __init__(self, generator: np.random.Generator):
-        flat = SMALLEST * SMALLEST * CHANNELS[-1]
-        layers = list(zip(CHANNELS[:-1], CHANNELS[1:], KERNELS, strict=True))
-        self.encoder = tuple(Convolution(few, many, kernel, STRIDE, generator) for few, many, kernel in layers)
-        self.to_code = Linear(flat, CODE_UNITS, 1.0, generator)
-        self.from_code = Linear(CODE_UNITS, flat, 1.0, generator)
-        self.decoder = tuple(
-            Convolution(many, STRIDE * STRIDE * few, kernel // STRIDE, 1, generator)
-            for few, many, kernel in reversed(layers)
-        )
+        self.convolutions = tuple(Convolution(few, many, kernel, STRIDE, generator) for few, many, kernel in LAYERS)
+        self.output = Linear(FLAT, CODE_UNITS, 1.0, generator)
 
-    def encode(self, frames: Float[Array, "batch 52 52"]) -> Float[Array, "batch 512"]:
+    def __call__(self, frames: Float[Array, "batch 52 52"]) -> Float[Array, "batch 512"]:
         """b, the code before rounding, of frames from 0 to 1."""
         x = frames[..., None]
-        for convolution in self.encoder:
+        for convolution in self.convolutions:
             x = jax.nn.relu(convolution(x))
-        return jax.nn.sigmoid(self.to_code(x.reshape(x.shape[0], -1)))
+        return jax.nn.sigmoid(self.output(x.reshape(x.shape[0], -1)))
 
-    def decode(self, code: Float[Array, "batch 512"]) -> Float[Array, "batch 52 52"]:
+
+class Decoder(eqx.Module):
+    input: Linear
+    convolutions: tuple[Convolution, ...]
+
+    def __init__(self, generator: np.random.Generator):
+        self.input = Linear(CODE_UNITS, FLAT, 1.0, generator)
+        self.convolutions = tuple(
+            Convolution(many, STRIDE * STRIDE * few, kernel // STRIDE, 1, generator)
+            for few, many, kernel in reversed(LAYERS)
+        )
+
+    def __call__(self, code: Float[Array, "batch 512"]) -> Float[Array, "batch 52 52"]:
         """Logits of the pixels."""
-        x = jax.nn.relu(self.from_code(code)).reshape(-1, SMALLEST, SMALLEST, CHANNELS[-1])
-        *hidden, last = self.decoder
+        x = jax.nn.relu(self.input(code)).reshape(-1, SMALLEST, SMALLEST, CHANNELS[-1])
+        *hidden, last = self.convolutions
         for convolution in hidden:
             x = jax.nn.relu(transposed(convolution, x))
         return transposed(last, x)[..., 0]
+
+
+class Autoencoder(eqx.Module):
+    encoder: Encoder
+    decoder: Decoder
 
     def loss(self, frames: Float[Array, "batch 52 52"], key: PRNGKeyArray) -> Float[Array, ""]:
         """-log p(s) + lambda / D sum_i min((1 - b_i)^2, b_i^2), the mean over frames.
@@ -75,8 +88,8 @@ class Autoencoder(eqx.Module):
         Deviation: log p is the Bernoulli log-likelihood of intensities instead of that of 64 discrete ones, which needs
         64 outputs per pixel.
         """
-        code = self.encode(frames)
-        logits = self.decode(code + jax.random.uniform(key, code.shape, minval=-NOISE, maxval=NOISE))
+        code = self.encoder(frames)
+        logits = self.decoder(code + jax.random.uniform(key, code.shape, minval=-NOISE, maxval=NOISE))
         log_likelihood = -jnp.sum(optax.sigmoid_binary_cross_entropy(logits, frames), axis=(1, 2))
         penalty = jnp.mean(jnp.minimum(jnp.square(1 - code), jnp.square(code)), axis=-1)
         return jnp.mean(-log_likelihood + BINARY_COEF * penalty)
@@ -94,6 +107,10 @@ def transposed(convolution: Convolution, x: Float[Array, "batch _ _ inputs"]) ->
 class AutoencoderState(eqx.Module):
     network: Autoencoder
     optimiser_state: optax.OptState
+    coder: Encoder
+    """The encoder as it was when the codes were last renewed. While one is trained, most codes change all the time."""
+    age: Int[Array, ""]
+    """Environment steps since then."""
     pool: UInt8[Array, "frames 52 52"]
     """The frames visited last."""
     filled: Int[Array, ""]
@@ -103,9 +120,10 @@ class AutoencoderState(eqx.Module):
 
 
 def create(generator: np.random.Generator, optimiser: optax.GradientTransformation) -> AutoencoderState:
-    network = Autoencoder(generator)
+    network = Autoencoder(Encoder(generator), Decoder(generator))
+    coder = jax.tree.map(jnp.copy, network.encoder)  # a buffer may be donated only once
     pool = jnp.zeros((POOL_SIZE, SIDE, SIDE), jnp.uint8)
-    return AutoencoderState(network, optimiser.init(network), pool, jnp.int32(0), jnp.int32(0))
+    return AutoencoderState(network, optimiser.init(network), coder, jnp.int32(0), pool, jnp.int32(0), jnp.int32(0))
 
 
 def insert(
@@ -143,3 +161,11 @@ def train(
     (network, optimiser_state), losses = jax.lax.scan(step, carry, jax.random.split(key, steps))
     state = eqx.tree_at(lambda s: (s.network, s.optimiser_state), state, (network, optimiser_state))
     return state, jnp.mean(losses)
+
+
+def renew_codes(state: AutoencoderState, steps: Int[Array, ""], every: int) -> AutoencoderState:
+    """After these environment steps, and once in `every` of them, codes are those of the encoder as it is now."""
+    age = state.age + steps
+    renew = age >= every
+    coder = select(renew, state.network.encoder, state.coder)
+    return eqx.tree_at(lambda s: (s.coder, s.age), state, (coder, jnp.where(renew, 0, age)))

@@ -51,6 +51,9 @@ class SimHashConfig:
     """Environment steps whose mean and standard deviation normalise vectors of numbers; later steps don't change them,
     so that codes stay the same. 0: numbers as they are (paper). Then the largest numbers decide all bits, and states in
     the same direction from the origin are one: a random policy in MountainCar sees 5 codes instead of hundreds."""
+    renew_steps: int = setting(25_000, whole(1, 10**9))
+    """Environment steps after which learned codes become those of the autoencoder as it is then. What was visited
+    before keeps its counts, under its old codes (authors' code: every 5 iterations of 5000 steps)."""
     learning_rate: float = setting(3e-4, real(0, above=True))
     """Adam's learning rate for the autoencoder (authors' code)."""
 
@@ -109,6 +112,8 @@ class SimHash(Bonus):
             learned = autoencoder.insert(learned, self._frames(reached), valid)
             steps = -(-rollout.reward.size // autoencoder.TRAIN_EVERY)
             learned, metrics["simhash_loss"] = autoencoder.train(learned, self.optimiser, steps, key)
+            visited = jnp.int32(rollout.reward.size) if valid is None else jnp.sum(valid)
+            learned = autoencoder.renew_codes(learned, visited, self.config.renew_steps)
         return SimHashState(state.projection, counts, state.observation, learned), Exploration(reward=bonus), metrics
 
     def code(self, state: SimHashState, observation: Observation) -> Bool[Array, "batch bits"]:
@@ -121,7 +126,7 @@ class SimHash(Bonus):
         if self.image:
             frames = self._frames(observation) / 255.0
             if state.autoencoder is not None:
-                return jnp.round(state.autoencoder.network.encode(frames))
+                return jnp.round(state.autoencoder.coder(frames))
             return frames.reshape(frames.shape[0], -1)
         encoded = encode(self.spec, observation)
         if state.observation is None:
