@@ -11,6 +11,7 @@ from self_imitation.algorithm.vtrace import VTrace
 from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import CountBonus
 from self_imitation.exploration.cts import CTSBonus
+from self_imitation.exploration.pixelcnn import PixelCNNBonus
 from self_imitation.exploration.rnd import RandomNetworkDistillation
 from self_imitation.exploration.simhash import SimHash
 from self_imitation.registry import AgentName, parse_agent, register_bonus, register_learner

@@ -14,7 +14,7 @@ from tabular import make_rollout
 from self_imitation import registry
 from self_imitation.errors import UsageError
 from self_imitation.exploration.cts import CTSBonus, CTSConfig
-from self_imitation.exploration.pseudo_counts import downsample, frames_reached
+from self_imitation.exploration.pseudo_counts import frames_reached
 from self_imitation.storage import checkpoint
 from self_imitation.types import Discrete, Spec
 
@@ -313,19 +313,6 @@ def test_levels_divide_the_range_of_a_byte_evenly():
     image = np.arange(256, dtype=np.uint8).reshape(1, 1, 1, 256, 1)
     frames = frames_reached(spec, make_rollout(image, np.zeros((1, 1)), image[0], image), side=256, levels=8)
     np.testing.assert_array_equal(frames.reshape(-1), np.arange(256) // 32)
-
-
-def test_images_are_averaged_over_blocks():
-    image = np.random.default_rng(0).uniform(0, 255, (3, 84, 84)).astype(np.float32)
-    blocks = (image[:, ::2, ::2] + image[:, 1::2, ::2] + image[:, ::2, 1::2] + image[:, 1::2, 1::2]) / 4
-    np.testing.assert_allclose(downsample(jnp.asarray(image), 42, 42), blocks, rtol=1e-5)
-
-
-def test_sizes_that_blocks_do_not_fit_are_averaged_too():
-    image = np.tile(np.arange(100, dtype=np.float32), (1, 90, 1))
-    small = np.asarray(downsample(jnp.asarray(image), 42, 42))
-    assert small.shape == (1, 42, 42)
-    np.testing.assert_allclose(small[0, 7, 1:-1], (np.arange(42) * 100 / 42 + 100 / 84 - 0.5)[1:-1], atol=0.05)
 
 
 def test_small_images_are_used_as_they_are():
