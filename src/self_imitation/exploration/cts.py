@@ -18,6 +18,7 @@ from self_imitation.algorithm.components import Bonus, Exploration
 from self_imitation.algorithm.rollouts import flatten_time
 from self_imitation.arrays import masked_mean
 from self_imitation.errors import UsageError
+from self_imitation.exploration.frames import require_images
 from self_imitation.exploration.pseudo_counts import count_bonus, frame_size, frames_reached, pseudo_count
 from self_imitation.settings import real, setting, whole
 from self_imitation.types import Metrics, Rollout, Spec
@@ -70,8 +71,7 @@ class CTSBonus(Bonus):
     Config = CTSConfig
 
     def __init__(self, config: CTSConfig, spec: Spec):
-        if spec.observation_kind != "image":
-            raise UsageError(f"agent: 'cts' models images; the observations of this environment are {_words(spec)}")
+        require_images(spec, "cts")
         super().__init__(config, spec)
         self.height, self.width = frame_size(spec, config.side)
         self.pixels = self.height * self.width
@@ -171,7 +171,3 @@ def _get(table: Array, index: Int[Array, "*index"]) -> Array:
 def _set(table: Array, index: Int[Array, "*index"], value: Array) -> Array:
     flat = table.reshape(-1).at[index].set(value, mode="promise_in_bounds", unique_indices=True)
     return flat.reshape(table.shape)
-
-
-def _words(spec: Spec) -> str:
-    return "vectors of numbers" if spec.observation_kind == "numbers" else "categories"

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from self_imitation.errors import UsageError
 from self_imitation.types import Observation, Spec
+
+
+def require_images(spec: Spec, bonus: str) -> None:
+    """Raise a `UsageError` if observations are not images."""
+    if spec.observation_kind != "image":
+        kind = "vectors of numbers" if spec.observation_kind == "numbers" else "categories"
+        raise UsageError(f"agent: {bonus!r} models images; the observations of this environment are {kind}")
 
 
 def newest_grey_frame(observation: Observation, spec: Spec) -> Float[Array, "batch height width"]:

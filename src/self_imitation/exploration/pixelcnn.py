@@ -16,9 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from self_imitation.algorithm.components import Bonus, Exploration
 from self_imitation.algorithm.rollouts import flatten_time, reached_observation
 from self_imitation.arrays import masked_mean, select
-from self_imitation.errors import UsageError
 from self_imitation.exploration.counts import MAX_COUNT
-from self_imitation.exploration.frames import downsample, newest_grey_frame, quantise
+from self_imitation.exploration.frames import downsample, newest_grey_frame, quantise, require_images
 from self_imitation.networks.actor_critic import Linear
 from self_imitation.settings import real, setting
 from self_imitation.types import Metrics, Rollout, Spec
@@ -117,8 +116,7 @@ class PixelCNNBonus(Bonus):
     Config = PixelCNNConfig
 
     def __init__(self, config: PixelCNNConfig, spec: Spec):
-        if spec.observation_kind != "image":
-            raise UsageError("agent: 'pixelcnn' models images; the observations of this environment are none")
+        require_images(spec, "pixelcnn")
         super().__init__(config, spec)
         self.optimiser = optax.rmsprop(config.learning_rate, decay=0.95, eps=1e-4, momentum=0.9)
 
