@@ -97,7 +97,7 @@ def policy_gradient(
     """
     ratio, probability = jnp.exp(log_prob - behaviour), jnp.exp(log_prob)
     taken = jax.nn.one_hot(action, probability.shape[-1])
-    truncated = jnp.minimum(jnp.sum(taken * ratio, axis=-1), config.ratio_clip) * (target - value)
+    truncated = jnp.minimum(_taken(ratio, action), config.ratio_clip) * (target - value)
     own = taken * (truncated[:, None] / (probability + SMALLEST_PROBABILITY))
     beyond = jnp.maximum(1.0 - config.ratio_clip / jnp.maximum(ratio, config.ratio_clip), 0.0)
     correction = beyond * (action_values - value[:, None])
