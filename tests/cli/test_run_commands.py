@@ -267,9 +267,10 @@ def test_bench_writes_its_results(capsys, tmp_path, monkeypatch):
     status, out, _ = call(capsys, "bench", "train", "--json", file)
     assert (status, out.startswith("train: ")) == (0, True)
     assert json.loads(file.read_text())["train"]["a2c"] > 0
-    monkeypatch.setattr(exploration, "NAMES", ("rnd",))
+    monkeypatch.setattr(exploration, "NAMES", ("cts",))
     monkeypatch.setattr(exploration, "SEEDS", (1,))
     monkeypatch.setattr(exploration, "ROUNDS", 1)
+    monkeypatch.setattr(exploration, "ENVS", 1)
     assert call(capsys, "bench", "exploration", "--json", file)[0] == 0
     assert json.loads(file.read_text())["exploration"][0]["microseconds"] > 0
 
