@@ -14,7 +14,7 @@ from self_imitation.algorithm.components import Bonus
 from self_imitation.training.devices import enable_compilation_cache
 from self_imitation.types import Discrete, Rollout, Spec
 
-NAMES = ("rnd", "cts")
+NAMES = ("simhash", "rnd", "cts", "pixelcnn")
 SEEDS = (1, 4)
 STEPS, ENVS = 5, 16
 ROUNDS = 10
