@@ -162,7 +162,7 @@ def test_list_names_all_games_and_those_of_the_papers_table(capsys, monkeypatch)
         ("bench everything", "what: 'everything' is not allowed; allowed: 'all', 'replay', 'train', 'mujoco'"),
         ("bench replay --json no/where.json", "json: 'no/where.json' can't be written"),
         ("reproduce foo", "experiment: 'foo' is not allowed; allowed: 'grid-worlds', 'mujoco', 'atari'"),
-        ("reproduce", "missing argument: one of grid-worlds,mujoco,atari,systems"),
+        ("reproduce", "missing argument: one of grid-worlds,mujoco,atari,acper"),
         ("reproduce grid-worlds --out /dev/null/x", "out: '/dev/null/x"),
         ("reproduce grid-worlds --runs=", "runs: '' is not allowed; allowed: a directory"),
         ("reproduce grid-worlds --seeds 0", "seeds: 0 is not allowed"),

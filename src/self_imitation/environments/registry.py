@@ -139,6 +139,8 @@ _ATARI: Mapping[str, object] = {
 # OpenAI's baselines, for these games.
 _ATARI_COMPONENTS: Mapping[str, Mapping[str, object]] = {
     "a2c": {"num_envs": 16, "num_steps": 5},
+    "acer": {"num_envs": 16, "num_steps": 20},
+    "acper": {"num_envs": 16, "num_steps": 20},
     "ppo": {
         "num_envs": 8,
         "num_steps": 128,
