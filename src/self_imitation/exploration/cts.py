@@ -155,11 +155,9 @@ def _mix(odds: Float[Array, " pixels"], own: Probability, child: Probability) ->
 
 
 def _switch(posterior: Float[Array, " pixels"], frames: Int[Array, ""]) -> Float[Array, " pixels"]:
-    """The odds after the t-th frame: the posterior ones, with an exchange of weight at the rate 1 / (t + 1).
-
-    Deviation: the authors' code uses the new weight of the estimate to compute that of the child; here, as in the paper
-    of CTS, both come from the old ones.
-    """
+    """The odds after the t-th frame: the posterior ones, with an exchange of weight at the rate 1 / (t + 1)."""
+    # Deviation: the authors' code computes the weight of the child from the new weight of the estimate; here, as in the
+    # paper of CTS, both come from the old ones.
     time = frames.astype(jnp.float32)
     return (time * posterior + 1) / (time + posterior)
 
