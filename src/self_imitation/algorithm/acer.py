@@ -23,6 +23,7 @@ from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.components import Exploration, Learner
 from self_imitation.algorithm.returns import retrace
 from self_imitation.algorithm.rollouts import bootstrap_values, flatten_time
+from self_imitation.arrays import masked_mean
 from self_imitation.errors import UsageError
 from self_imitation.networks.distributions import CategoricalWithValues
 from self_imitation.replay import buffer as replay
@@ -30,7 +31,17 @@ from self_imitation.replay import segments
 from self_imitation.replay.buffer import REWARD, STEPS_LEFT, Batch, ReplayBuffer
 from self_imitation.replay.segments import TERMINAL, Segments
 from self_imitation.settings import ReplayConfig, or_none, real, setting, whole
-from self_imitation.types import ActorCritic, Discrete, Distribution, Metrics, Params, Rollout, Spec, TrainState
+from self_imitation.types import (
+    ActorCritic,
+    Continuous,
+    Discrete,
+    Distribution,
+    Metrics,
+    Params,
+    Rollout,
+    Spec,
+    TrainState,
+)
 
 LOG_PROBS = "log_probs"
 """Extra of a rollout: log mu(a|s) of every action, of the policy that acted."""
@@ -164,21 +175,17 @@ def acer_loss(
     ascent, limited = within_trust_region(ascent, jnp.exp(log_prob), average_policy, config.trust_region)
 
     weight = data.weight.reshape(-1)
-    count = jnp.maximum(jnp.sum(weight > 0), 1)
-
-    def mean(x: Float[Array, " batch"]) -> Float[Array, ""]:
-        return jnp.sum(jnp.where(weight > 0, weight * x, 0.0)) / count
-
-    policy_loss = mean(-jnp.sum(ascent * jax.nn.softmax(distribution.logits), axis=-1))
-    value_loss = mean(0.5 * jnp.square(q_taken - target))
+    valid = weight > 0
+    policy_loss = masked_mean(-weight * jnp.sum(ascent * jax.nn.softmax(distribution.logits), axis=-1), valid)
+    value_loss = masked_mean(weight * 0.5 * jnp.square(q_taken - target), valid)
     loss = policy_loss + config.q_coef * value_loss
     return loss, {
         "loss": loss,
         "policy_loss": policy_loss,
         "value_loss": value_loss,
-        "entropy": mean(fixed.entropy()),
-        "ratio": mean(ratio),
-        "limited": mean(limited.astype(jnp.float32)),
+        "entropy": masked_mean(fixed.entropy(), valid),
+        "ratio": masked_mean(ratio, valid),
+        "limited": masked_mean(limited.astype(jnp.float32), valid),
     }
 
 
@@ -209,8 +216,8 @@ class ACER(Learner):
 
     def check_spec(self, spec: Spec) -> None:
         if not isinstance(spec.actions, Discrete):
-            kind = type(spec.actions).__name__
-            raise UsageError(f"agent: {self.name!r} needs one discrete action per step; this environment has {kind}")
+            found = "are continuous" if isinstance(spec.actions, Continuous) else "consist of several choices"
+            raise UsageError(f"agent: {self.name!r} needs one discrete action per step; actions here {found}")
 
     @property
     def gradient_steps(self) -> int:
