@@ -72,13 +72,6 @@ def test_every_agent_can_be_traced_or_is_refused_with_the_reason(tmp_path, kind,
     assert {"loss", "entropy"} <= set(metrics.sums)
 
 
-@pytest.mark.parametrize("agent", ["acer", "acper+sil"])
-def test_replay_with_importance_weights_needs_one_discrete_action(tmp_path, agent):
-    config = small_config(tmp_path, "mujoco:Hopper", **settings_of(agent))
-    with pytest.raises(UsageError, match=r"needs one discrete action per step; actions here are continuous"):
-        agents.build(config, backends.create(config).spec)
-
-
 IMAGES = {"sil.batch_size": 4, "sil.buffer_size": 60, "sil.learning_starts": 1, "sil.updates": 1, "steps": 24}
 
 
