@@ -17,11 +17,11 @@ from self_imitation.networks.actor_critic import Convolution, Linear
 SIDE = 52
 """Pixels of a frame in each direction (paper of SimHash, appendix)."""
 CODE_UNITS = 512
-"""D, units of the code layer (paper of SimHash, appendix)."""
+"""D, units of the code layer (authors' code)."""
 NOISE = 0.3
 """a: noise from U(-a, a) is added to the code; with more than 1/4, distinct frames need distinct codes (paper)."""
 BINARY_COEF = 10.0
-"""lambda, coefficient of the penalty for units that are neither 0 nor 1 (paper)."""
+"""lambda, coefficient of the penalty for units that are neither 0 nor 1 (authors' code)."""
 BATCH_SIZE = 32
 """Frames per gradient step (authors' code)."""
 CODE_GAIN = 3.0
