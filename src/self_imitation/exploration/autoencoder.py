@@ -17,20 +17,24 @@ from self_imitation.networks.actor_critic import Convolution, Linear
 SIDE = 52
 """Pixels of a frame in each direction (paper of SimHash, appendix)."""
 CODE_UNITS = 512
-"""D, units of the code layer (paper of SimHash, appendix)."""
+"""D, units of the code layer (authors' code)."""
 NOISE = 0.3
 """a: noise from U(-a, a) is added to the code; with more than 1/4, distinct frames need distinct codes (paper)."""
 BINARY_COEF = 10.0
-"""lambda, coefficient of the penalty for units that are neither 0 nor 1 (paper)."""
+"""lambda, coefficient of the penalty for units that are neither 0 nor 1 (authors' code)."""
 BATCH_SIZE = 32
 """Frames per gradient step (authors' code)."""
+CODE_GAIN = 3.0
+"""Initial gain of the normalised code units; with 1, they take much longer to become binary."""
+AVERAGE = 0.95
+"""Weight of the past in the running statistics of the code layer."""
 TRAIN_EVERY = 128
 """Environment steps per gradient step."""
 POOL_SIZE = 2048
 """Frames of the pool that is trained on: 5.5 MB."""
 
-# Deviation: three small convolutions without batch normalisation. The authors have 96 channels in each layer and 1024
-# units before and after the code, whose training would take longer than that of the agent.
+# Deviation: three small convolutions, and batch normalisation of the code layer alone. The authors have 96 channels in
+# each layer and 1024 units before and after the code, whose training would take longer than that of the agent.
 CHANNELS = (1, 16, 16, 32)
 KERNELS = (6, 6, 4)
 STRIDE = 2
@@ -42,20 +46,50 @@ FLAT = SMALLEST * SMALLEST * CHANNELS[-1]
 LAYERS = tuple(zip(CHANNELS[:-1], CHANNELS[1:], KERNELS, strict=True))
 
 
+class Statistics(eqx.Module):
+    """Mean and variance of the code layer's inputs."""
+
+    mean: Float[Array, " 512"]
+    variance: Float[Array, " 512"]
+
+
 class Encoder(eqx.Module):
     convolutions: tuple[Convolution, ...]
-    output: Linear
+    hidden: Linear
+    gain: Float[Array, " 512"]
+    bias: Float[Array, " 512"]
 
     def __init__(self, generator: np.random.Generator):
         self.convolutions = tuple(Convolution(few, many, kernel, STRIDE, generator) for few, many, kernel in LAYERS)
-        self.output = Linear(FLAT, CODE_UNITS, 1.0, generator)
+        self.hidden = Linear(FLAT, CODE_UNITS, 1.0, generator)
+        self.gain = jnp.asarray(np.full(CODE_UNITS, CODE_GAIN, np.float32))
+        self.bias = jnp.asarray(np.zeros(CODE_UNITS, np.float32))
 
-    def __call__(self, frames: Float[Array, "batch 52 52"]) -> Float[Array, "batch 512"]:
-        """b, the code before rounding, of frames from 0 to 1."""
+    def code_inputs(self, frames: Float[Array, "batch 52 52"]) -> Float[Array, "batch 512"]:
+        """What the code layer normalises, of frames from 0 to 1."""
         x = frames[..., None]
         for convolution in self.convolutions:
             x = jax.nn.relu(convolution(x))
-        return jax.nn.sigmoid(self.output(x.reshape(x.shape[0], -1)))
+        return self.hidden(x.reshape(x.shape[0], -1))
+
+    def code(self, inputs: Float[Array, "batch 512"], statistics: Statistics) -> Float[Array, "batch 512"]:
+        """b, the code before rounding.
+
+        Normalised, each unit begins with values on both sides of 1/2, however little the frames differ. Otherwise a
+        small moving object is lost, and all frames soon have the same code.
+        """
+        normalised = (inputs - statistics.mean) * jax.lax.rsqrt(statistics.variance + 1e-8)
+        return jax.nn.sigmoid(self.gain * normalised + self.bias)
+
+
+class Coder(eqx.Module):
+    """A trained encoder with its running statistics: the code of a frame does not depend on others."""
+
+    encoder: Encoder
+    statistics: Statistics
+
+    def __call__(self, frames: Float[Array, "batch 52 52"]) -> Float[Array, "batch 512"]:
+        return self.encoder.code(self.encoder.code_inputs(frames), self.statistics)
 
 
 class Decoder(eqx.Module):
@@ -82,17 +116,19 @@ class Autoencoder(eqx.Module):
     encoder: Encoder
     decoder: Decoder
 
-    def loss(self, frames: Float[Array, "batch 52 52"], key: PRNGKeyArray) -> Float[Array, ""]:
-        """-log p(s) + lambda / D sum_i min((1 - b_i)^2, b_i^2), the mean over frames.
+    def loss(self, frames: Float[Array, "batch 52 52"], key: PRNGKeyArray) -> tuple[Float[Array, ""], Statistics]:
+        """-log p(s) + lambda / D sum_i min((1 - b_i)^2, b_i^2), the mean over frames; and the batch's statistics.
 
         Deviation: log p is the Bernoulli log-likelihood of intensities instead of that of 64 discrete ones, which needs
         64 outputs per pixel.
         """
-        code = self.encoder(frames)
+        inputs = self.encoder.code_inputs(frames)
+        statistics = Statistics(jnp.mean(inputs, axis=0), jnp.var(inputs, axis=0))
+        code = self.encoder.code(inputs, statistics)
         logits = self.decoder(code + jax.random.uniform(key, code.shape, minval=-NOISE, maxval=NOISE))
         log_likelihood = -jnp.sum(optax.sigmoid_binary_cross_entropy(logits, frames), axis=(1, 2))
         penalty = jnp.mean(jnp.minimum(jnp.square(1 - code), jnp.square(code)), axis=-1)
-        return jnp.mean(-log_likelihood + BINARY_COEF * penalty)
+        return jnp.mean(-log_likelihood + BINARY_COEF * penalty), statistics
 
 
 def transposed(convolution: Convolution, x: Float[Array, "batch _ _ inputs"]) -> Float[Array, "batch _ _ outputs"]:
@@ -107,8 +143,10 @@ def transposed(convolution: Convolution, x: Float[Array, "batch _ _ inputs"]) ->
 class AutoencoderState(eqx.Module):
     network: Autoencoder
     optimiser_state: optax.OptState
-    coder: Encoder
-    """The encoder as it was when the codes were last renewed. While one is trained, most codes change all the time."""
+    statistics: Statistics
+    """Running averages over batches."""
+    coder: Coder
+    """The encoder as it was when the codes were last renewed. While it is trained, most codes change all the time."""
     age: Int[Array, ""]
     """Environment steps since then."""
     pool: UInt8[Array, "frames 52 52"]
@@ -121,9 +159,18 @@ class AutoencoderState(eqx.Module):
 
 def create(generator: np.random.Generator, optimiser: optax.GradientTransformation) -> AutoencoderState:
     network = Autoencoder(Encoder(generator), Decoder(generator))
-    coder = jax.tree.map(jnp.copy, network.encoder)  # a buffer may be donated only once
-    pool = jnp.zeros((POOL_SIZE, SIDE, SIDE), jnp.uint8)
-    return AutoencoderState(network, optimiser.init(network), coder, jnp.int32(0), pool, jnp.int32(0), jnp.int32(0))
+    statistics = Statistics(jnp.zeros(CODE_UNITS), jnp.ones(CODE_UNITS))
+    coder = jax.tree.map(jnp.copy, Coder(network.encoder, statistics))  # a buffer may be donated only once
+    return AutoencoderState(
+        network=network,
+        optimiser_state=optimiser.init(network),
+        statistics=statistics,
+        coder=coder,
+        age=jnp.int32(0),
+        pool=jnp.zeros((POOL_SIZE, SIDE, SIDE), jnp.uint8),
+        filled=jnp.int32(0),
+        position=jnp.int32(0),
+    )
 
 
 def insert(
@@ -148,18 +195,18 @@ def train(
 ) -> tuple[AutoencoderState, Float[Array, ""]]:
     """Gradient steps on frames of the pool; returns the mean loss."""
 
-    def step(carry: tuple, key: PRNGKeyArray) -> tuple[tuple, Float[Array, ""]]:
-        network, optimiser_state = carry
+    def step(now: AutoencoderState, key: PRNGKeyArray) -> tuple[AutoencoderState, Float[Array, ""]]:
         key_sample, key_noise = jax.random.split(key)
         sample = jax.random.randint(key_sample, (BATCH_SIZE,), 0, jnp.maximum(state.filled, 1))
         frames = state.pool[sample].astype(jnp.float32) / 255.0
-        loss, gradient = jax.value_and_grad(Autoencoder.loss)(network, frames, key_noise)
-        updates, optimiser_state = optimiser.update(gradient, optimiser_state)
-        return (optax.apply_updates(network, updates), optimiser_state), loss
+        (loss, batch), gradient = jax.value_and_grad(Autoencoder.loss, has_aux=True)(now.network, frames, key_noise)
+        updates, optimiser_state = optimiser.update(gradient, now.optimiser_state)
+        network = optax.apply_updates(now.network, updates)
+        statistics = jax.tree.map(lambda mean, new: AVERAGE * mean + (1 - AVERAGE) * new, now.statistics, batch)
+        trained = (network, optimiser_state, statistics)
+        return eqx.tree_at(lambda s: (s.network, s.optimiser_state, s.statistics), now, trained), loss
 
-    carry = state.network, state.optimiser_state
-    (network, optimiser_state), losses = jax.lax.scan(step, carry, jax.random.split(key, steps))
-    state = eqx.tree_at(lambda s: (s.network, s.optimiser_state), state, (network, optimiser_state))
+    state, losses = jax.lax.scan(step, state, jax.random.split(key, steps))
     return state, jnp.mean(losses)
 
 
@@ -167,5 +214,5 @@ def renew_codes(state: AutoencoderState, steps: Int[Array, ""], every: int) -> A
     """After these environment steps, and once in `every` of them, codes are those of the encoder as it is now."""
     age = state.age + steps
     renew = age >= every
-    coder = select(renew, state.network.encoder, state.coder)
+    coder = select(renew, Coder(state.network.encoder, state.statistics), state.coder)
     return eqx.tree_at(lambda s: (s.coder, s.age), state, (coder, jnp.where(renew, 0, age)))

@@ -41,7 +41,7 @@ class SimHashConfig:
     """Counts of hashed observations. Defaults: paper of SimHash, appendix, where it gives a value."""
 
     scale: float = setting(0.01, real(0))
-    """beta, the bonus for the first visit to a code (paper: 0.01)."""
+    """beta, the bonus for the first visit to a code (authors' code)."""
     bits: int | None = setting(None, or_none(whole(1, 1024)))
     """k, bits of the hash: more bits tell more observations apart. None: 32, or 256 for images (paper)."""
     hash: Literal["static", "learned"] = setting("static", one_of("static", "learned"))
