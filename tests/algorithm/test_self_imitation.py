@@ -13,6 +13,7 @@ from jaxtyping import TypeCheckError
 from learning import AUTHORS, PAPER
 from tabular import state_rollout, tabular
 
+from self_imitation.algorithm.degree import Degree
 from self_imitation.algorithm.self_imitation import batch_loss, imitate, self_imitation_loss
 from self_imitation.config import resolve
 from self_imitation.networks.distributions import Categorical, DiagonalGaussian
@@ -408,9 +409,14 @@ run_insert = jax.jit(replay.insert, static_argnums=2)
 run_imitate = jax.jit(partial(imitate, tabular), static_argnames=("optimiser", "config"))
 
 
-def imitated(optimiser, train_state, buffer, key=0, config=SMALL):
+def imitated(optimiser, train_state, buffer, key=0, config=SMALL, degree=None):
     return run_imitate(
-        optimiser=optimiser, train_state=train_state, buffer=buffer, key=jax.random.key(key), config=config
+        optimiser=optimiser,
+        train_state=train_state,
+        buffer=buffer,
+        key=jax.random.key(key),
+        config=config,
+        degree=degree,
     )
 
 
@@ -506,3 +512,66 @@ def test_values_in_a_column_from_a_users_actor_critic_are_refused():
     buffer = filled_buffer([0] * 101, [1] * 101, [2.0] * 101)
     with pytest.raises(TypeCheckError):
         imitate(column, ADAM, begin(ADAM), buffer, jax.random.key(0), SMALL)
+
+
+# A number of updates that is only known while the program runs
+
+
+def degree_of(updates, loss_coef=1.0):
+    return Degree(jnp.asarray(updates, jnp.int32), jnp.asarray(loss_coef, jnp.float32))
+
+
+def test_a_degree_of_m_is_m_updates():
+    """All items are equal, so that every batch is the same."""
+    optimiser, buffer = optax.adam(0.1), filled_buffer([0] * 150, [2] * 150, [3.0] * 150)
+    expected, _, expected_metrics = imitated(optimiser, begin(optimiser), buffer)
+    found, _, metrics = imitated(optimiser, begin(optimiser), buffer, degree=degree_of(SMALL.updates))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    for name in expected_metrics:
+        assert float(metrics[name]) == pytest.approx(float(expected_metrics[name]), rel=1e-5)
+    for updates in (1, 8):
+        after, _, _ = imitated(optimiser, begin(optimiser), buffer, degree=degree_of(updates))
+        assert int(after.optimiser_state[0].count) == updates
+
+
+def test_a_degree_of_zero_changes_neither_parameters_nor_priorities():
+    train_state, buffer = begin(ADAM), filled_buffer([0] * 150, [2] * 150, [3.0] * 150)
+    after, buffer_after, metrics = imitated(ADAM, train_state, buffer, degree=degree_of(0))
+    assert_same(after, train_state)
+    assert_same(buffer_after, buffer)
+    assert all(float(value) == 0.0 for value in metrics.values())
+
+
+def test_with_a_degree_nothing_changes_until_the_buffer_holds_more_than_learning_starts():
+    train_state, buffer = begin(ADAM), filled_buffer([0] * 100, [2] * 100, [3.0] * 100)
+    after, buffer_after, _ = imitated(ADAM, train_state, buffer, degree=degree_of(3))
+    assert_same(after, train_state)
+    assert_same(buffer_after, buffer)
+
+
+def test_the_coefficient_of_a_degree_replaces_that_of_the_settings():
+    optimiser, buffer = optax.sgd(0.5), filled_buffer([0] * 150, [2] * 150, [3.0] * 150)
+    after, _, metrics = imitated(optimiser, begin(optimiser), buffer, degree=degree_of(1, loss_coef=0.25))
+    # the value goes 0.5 * 0.25 of the way from 0 to 3, the logits by 0.5 * 0.25 * 3 (onehot - 1/3)
+    np.testing.assert_allclose(after.params["value"][0], 0.375, rtol=1e-5)
+    np.testing.assert_allclose(after.params["logits"][0], [-0.125, -0.125, 0.25], rtol=1e-5)
+    assert float(metrics["sil_advantage"]) == 3.0
+
+
+def test_seeds_with_different_degrees_are_as_each_alone():
+    rng = np.random.default_rng(2)
+    columns = rng.integers(STATES, size=150), rng.integers(ACTIONS, size=150), rng.normal(1, 2, 150)
+    buffer, keys, degrees = filled_buffer(*columns), jax.random.split(jax.random.key(5), 3), (1, 4, 0)
+
+    def one(key, degree):
+        return imitate(tabular, ADAM, begin(ADAM), buffer, key, SMALL, degree=degree)
+
+    together = jax.jit(jax.vmap(one))(keys, jax.vmap(degree_of)(jnp.array(degrees)))
+    assert together[0].optimiser_state[0].count.tolist() == list(degrees)
+    alone = jax.jit(one)
+    for seed, updates in enumerate(degrees):
+        expected = alone(keys[seed], degree_of(updates))
+        for mine, own in zip(jax.tree.leaves(together), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(mine[seed], own, rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(*(leaves(jax.tree.map(lambda x, s=s: x[s], together[1])) for s in (0, 1)))
