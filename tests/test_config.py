@@ -185,7 +185,34 @@ def test_a_setting_without_effect_is_refused():
     refuse_unused(override(defaults, {"optimiser.decay": 0.5, "optimiser.kind": "rmsprop"}), defaults)
 
 
-@pytest.mark.parametrize("agent", ["a2c+sil", "ppo+rnd"])
+@pytest.mark.parametrize(
+    ("change", "other", "value", "effective"),
+    [
+        ({"sil.n_steps": 3}, "sil.bound", "monte-carlo", "n-step"),
+        ({"sil.updates": 8}, "sil.updates_schedule", "bandit", "linear"),
+        ({"sil.bandit_window": 10}, "sil.updates_schedule", "constant", "bandit"),
+        ({"sil.bandit_window": 10}, "sil.updates_schedule", "linear", "bandit"),
+    ],
+)
+def test_settings_of_a_schedule_or_bound_that_is_not_used_are_refused(change, other, value, effective):
+    defaults = resolve("key-door-treasure", "authors")
+    (name, number), *_ = change.items()
+    with pytest.raises(UsageError) as error:
+        refuse_unused(override(defaults, {**change, other: value}), defaults)
+    assert str(error.value) == f"{name}: {number} is not allowed; it has no effect with {other} = {value}"
+    refuse_unused(validate(override(defaults, {**change, other: effective})), defaults)
+
+
+@pytest.mark.parametrize("preset", ["authors", "paper"])
+def test_a_value_coefficient_is_refused_with_a_temperature(preset):
+    defaults = resolve("key-door-treasure", preset)
+    refuse_unused(override(defaults, {"sil.temperature": 0.1}), defaults)
+    with pytest.raises(UsageError) as error:
+        refuse_unused(override(defaults, {"sil.temperature": 0.1, "sil.vf_coef": 0.5}), defaults)
+    assert str(error.value) == "sil.vf_coef: 0.5 is not allowed; it has no effect with sil.temperature above 0"
+
+
+@pytest.mark.parametrize("agent", ["a2c+sil", "ppo+rnd", "acper+sil"])
 def test_config_survives_json(agent):
     changes = {"agent": agent, "out": "x", "network.hidden": (3, 4)}
     config = validate(resolve("key-door-treasure", "paper", changes))

@@ -54,6 +54,29 @@ def test_vtrace_learns_the_rewarded_action():
     np.testing.assert_allclose(value, 2 * rewarded - 1, atol=0.1)
 
 
+@pytest.mark.parametrize("name", ["acer", "acper"])
+def test_acer_learns_the_rewarded_action_and_the_value_of_each(name):
+    environment = ChosenReward()
+    agent = build(environment, name)
+    training = trainer(environment, agent)(begin(environment, agent), 300)
+    distribution, value = policy_and_value(agent, training, [[0]])
+    rewarded = float(jax.nn.softmax(distribution.logits)[0, 1])
+    assert rewarded > 0.97
+    np.testing.assert_allclose(distribution.action_values, [[-1.0, 1.0]], atol=0.05)
+    np.testing.assert_allclose(value, 2 * rewarded - 1, atol=0.05)
+
+
+def test_acer_bootstraps_at_a_time_limit_where_it_is_a_cut():
+    """The value of an endless task, 1 / (1 - 1/2), although stored episodes have no state after their last step."""
+    value, _ = learnt(OnlyTruncates(3), [[0]], "acer", bootstrap=True, iterations=400)
+    np.testing.assert_allclose(value, [2.0], atol=0.05)
+
+
+def test_acer_learns_a_finite_sum_where_a_time_limit_is_terminal():
+    value, _ = learnt(OnlyTruncates(3, clock=True), np.eye(4)[:3], "acer", iterations=400)
+    np.testing.assert_allclose(value, [1.75, 1.5, 1.0], atol=0.05)
+
+
 def gaussian(environment, agent, iterations):
     training = trainer(environment, agent)(begin(environment, agent), iterations)
     distribution, _ = policy_and_value(agent, training, [[0]])

@@ -13,10 +13,12 @@ from jaxtyping import TypeCheckError
 from learning import AUTHORS, PAPER
 from tabular import state_rollout, tabular
 
-from self_imitation.algorithm.self_imitation import imitate, self_imitation_loss
+from self_imitation.algorithm.degree import Degree
+from self_imitation.algorithm.self_imitation import batch_loss, imitate, self_imitation_loss
 from self_imitation.config import resolve
 from self_imitation.networks.distributions import Categorical, DiagonalGaussian
 from self_imitation.replay import buffer as replay
+from self_imitation.replay.buffer import Batch
 from self_imitation.settings import SelfImitationConfig
 from self_imitation.types import TrainState
 
@@ -255,6 +257,80 @@ def test_loss_and_gradient_match_a_numpy_twin_and_its_finite_differences(config,
             assert float(gradient[which][i]) == pytest.approx(difference, rel=1e-5, abs=1e-8)
 
 
+# With a temperature alpha: lower-bound soft Q-learning (section 4)
+
+SOFT = dataclasses.replace(PAPER, temperature=0.5)
+
+
+def test_loss_with_a_temperature_by_hand():
+    """Gaps R - alpha log pi - V of 0.5 + 1, -1 + 0.5, 3 + 3.5 and 0 + 0.5: all but the second are imitated."""
+    loss, advantage, metrics = loss_of(SOFT)
+    assert advantage.tolist() == [1.5, 0.0, 6.5, 0.5]
+    # policy: 1 * 2 * 1.5 + 0.5 * 7 * 6.5 + 1 * 1 * 0.5 = 26.25, over 4 samples 6.5625
+    # value: (1 * 1.5^2 + 0.5 * 6.5^2 + 1 * 0.5^2) / 2 = 11.8125, over 4 samples 2.953125
+    assert metrics["sil_policy_loss"] == pytest.approx(6.5625)
+    assert metrics["sil_value_loss"] == pytest.approx(2.953125)
+    assert loss == pytest.approx(0.5 * 6.5625 + 2.953125)
+    assert metrics["sil_imitated"] == 0.75
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.01])
+def test_gradient_with_a_temperature_is_that_of_lower_bound_soft_q_learning(alpha):
+    """Of 1/2 |(R - Q)+|^2 with Q = V + alpha log pi, without the clipping and averaging of the authors."""
+    rng, batch = np.random.default_rng(7), 40
+    params = {"logits": rng.normal(0, 2, (STATES, ACTIONS)), "value": rng.normal(size=STATES)}
+    state, action = rng.integers(STATES, size=batch), rng.integers(ACTIONS, size=batch)
+    returns, weight = rng.normal(size=batch), rng.random(batch)
+    config = dataclasses.replace(PAPER, temperature=alpha)
+
+    def soft_q_loss(params):
+        log_pi = params["logits"] - jax.nn.logsumexp(params["logits"], axis=-1, keepdims=True)
+        gap = jnp.maximum(returns - (params["value"][state] + alpha * log_pi[state, action]), 0.0)
+        return jnp.sum(weight * 0.5 * gap**2) / batch
+
+    with jax.enable_x64(True):
+        sampled = Batch(
+            slot=jnp.arange(batch, dtype=jnp.int32),
+            observation=jnp.eye(STATES)[state],
+            action=jnp.asarray(action.astype(np.int32)),
+            returns=jnp.asarray(returns),
+            weight=jnp.asarray(weight),
+        )
+        params = jax.tree.map(jnp.asarray, params)
+        found, (_, metrics) = jax.jit(jax.grad(batch_loss, has_aux=True), static_argnums=(1, 3))(
+            params, tabular, sampled, config
+        )
+        expected = jax.jit(jax.grad(soft_q_loss))(params)
+    assert 0.2 < float(metrics["sil_imitated"]) < 0.95
+    for name in expected:
+        assert expected[name].dtype == jnp.float64
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "policy", "value"),
+    [(1.0, 5.0, 3.125), (0.1, 1.4, 0.245), (0.01, 1.04, 0.1352), (1e-4, 1.0004, 0.12510002), (0.0, 1.0, 0.125)],
+)
+def test_each_term_tends_to_that_of_self_imitation_as_the_temperature_falls(alpha, policy, value):
+    """One sample with -log pi = 2 and R - V = 1/2: 2 (1/2 + 2 alpha) and 1/2 (1/2 + 2 alpha)^2."""
+    first = [column[:1] for column in EXAMPLE]
+    _, _, metrics = loss_of(dataclasses.replace(PAPER, temperature=alpha), *first)
+    assert metrics["sil_policy_loss"] == pytest.approx(policy, rel=1e-6)
+    assert metrics["sil_value_loss"] == pytest.approx(value, rel=1e-6)
+
+
+def test_masked_action_is_not_imitated_with_a_temperature():
+    """R - alpha log pi would be infinite."""
+    ones = np.ones(2, np.float32)
+    arguments = (np.array([-1.0, -np.inf], np.float32), ones, ones, np.array([2.0, 5.0], np.float32), ones)
+    loss, advantage, metrics = loss_of(SOFT, *arguments)
+    # only the first counts: gap 2 + 0.5 - 1 = 1.5, and 0.5 * 1 * 1.5 + 1.5^2 / 2
+    assert advantage.tolist() == [1.5, 0.0]
+    assert loss == pytest.approx(0.75 + 1.125)
+    assert metrics["sil_imitated"] == 1.0
+    assert all(np.isfinite(part).all() for part in gradient_of(SOFT, *arguments))
+
+
 # Continuous actions. One sample: mean 1/2, standard deviation 2, action 2, so that it lies 0.75 deviations away.
 
 
@@ -333,9 +409,14 @@ run_insert = jax.jit(replay.insert, static_argnums=2)
 run_imitate = jax.jit(partial(imitate, tabular), static_argnames=("optimiser", "config"))
 
 
-def imitated(optimiser, train_state, buffer, key=0, config=SMALL):
+def imitated(optimiser, train_state, buffer, key=0, config=SMALL, degree=None):
     return run_imitate(
-        optimiser=optimiser, train_state=train_state, buffer=buffer, key=jax.random.key(key), config=config
+        optimiser=optimiser,
+        train_state=train_state,
+        buffer=buffer,
+        key=jax.random.key(key),
+        config=config,
+        degree=degree,
     )
 
 
@@ -431,3 +512,66 @@ def test_values_in_a_column_from_a_users_actor_critic_are_refused():
     buffer = filled_buffer([0] * 101, [1] * 101, [2.0] * 101)
     with pytest.raises(TypeCheckError):
         imitate(column, ADAM, begin(ADAM), buffer, jax.random.key(0), SMALL)
+
+
+# A number of updates that is only known while the program runs
+
+
+def degree_of(updates, loss_coef=1.0):
+    return Degree(jnp.asarray(updates, jnp.int32), jnp.asarray(loss_coef, jnp.float32))
+
+
+def test_a_degree_of_m_is_m_updates():
+    """All items are equal, so that every batch is the same."""
+    optimiser, buffer = optax.adam(0.1), filled_buffer([0] * 150, [2] * 150, [3.0] * 150)
+    expected, _, expected_metrics = imitated(optimiser, begin(optimiser), buffer)
+    found, _, metrics = imitated(optimiser, begin(optimiser), buffer, degree=degree_of(SMALL.updates))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    for name in expected_metrics:
+        assert float(metrics[name]) == pytest.approx(float(expected_metrics[name]), rel=1e-5)
+    for updates in (1, 8):
+        after, _, _ = imitated(optimiser, begin(optimiser), buffer, degree=degree_of(updates))
+        assert int(after.optimiser_state[0].count) == updates
+
+
+def test_a_degree_of_zero_changes_neither_parameters_nor_priorities():
+    train_state, buffer = begin(ADAM), filled_buffer([0] * 150, [2] * 150, [3.0] * 150)
+    after, buffer_after, metrics = imitated(ADAM, train_state, buffer, degree=degree_of(0))
+    assert_same(after, train_state)
+    assert_same(buffer_after, buffer)
+    assert all(float(value) == 0.0 for value in metrics.values())
+
+
+def test_with_a_degree_nothing_changes_until_the_buffer_holds_more_than_learning_starts():
+    train_state, buffer = begin(ADAM), filled_buffer([0] * 100, [2] * 100, [3.0] * 100)
+    after, buffer_after, _ = imitated(ADAM, train_state, buffer, degree=degree_of(3))
+    assert_same(after, train_state)
+    assert_same(buffer_after, buffer)
+
+
+def test_the_coefficient_of_a_degree_replaces_that_of_the_settings():
+    optimiser, buffer = optax.sgd(0.5), filled_buffer([0] * 150, [2] * 150, [3.0] * 150)
+    after, _, metrics = imitated(optimiser, begin(optimiser), buffer, degree=degree_of(1, loss_coef=0.25))
+    # the value goes 0.5 * 0.25 of the way from 0 to 3, the logits by 0.5 * 0.25 * 3 (onehot - 1/3)
+    np.testing.assert_allclose(after.params["value"][0], 0.375, rtol=1e-5)
+    np.testing.assert_allclose(after.params["logits"][0], [-0.125, -0.125, 0.25], rtol=1e-5)
+    assert float(metrics["sil_advantage"]) == 3.0
+
+
+def test_seeds_with_different_degrees_are_as_each_alone():
+    rng = np.random.default_rng(2)
+    columns = rng.integers(STATES, size=150), rng.integers(ACTIONS, size=150), rng.normal(1, 2, 150)
+    buffer, keys, degrees = filled_buffer(*columns), jax.random.split(jax.random.key(5), 3), (1, 4, 0)
+
+    def one(key, degree):
+        return imitate(tabular, ADAM, begin(ADAM), buffer, key, SMALL, degree=degree)
+
+    together = jax.jit(jax.vmap(one))(keys, jax.vmap(degree_of)(jnp.array(degrees)))
+    assert together[0].optimiser_state[0].count.tolist() == list(degrees)
+    alone = jax.jit(one)
+    for seed, updates in enumerate(degrees):
+        expected = alone(keys[seed], degree_of(updates))
+        for mine, own in zip(jax.tree.leaves(together), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(mine[seed], own, rtol=1e-5, atol=1e-6)
+    assert not np.array_equal(*(leaves(jax.tree.map(lambda x, s=s: x[s], together[1])) for s in (0, 1)))

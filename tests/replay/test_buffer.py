@@ -17,7 +17,7 @@ from scipy import stats
 
 from self_imitation.replay import buffer as replay
 from self_imitation.replay import priority_tree
-from self_imitation.replay.buffer import CHUNK, Batch, ReplayBuffer
+from self_imitation.replay.buffer import CHUNK, ENTROPY_RETURN, LOG_PROB, REWARD, STEPS_LEFT, Batch, ReplayBuffer
 from self_imitation.settings import SelfImitationConfig
 from self_imitation.types import Rollout
 
@@ -63,9 +63,16 @@ class Steps:
         number = 1 + self.taken + np.arange(reward.size, dtype=np.int32).reshape(reward.shape)
         self.taken += reward.size
         environment = np.broadcast_to(np.arange(1, self.num_envs + 1, dtype=np.int32), reward.shape)
-        return make_rollout(
+        rollout = make_rollout(
             np.stack([number, environment], axis=-1), -number, reward, ended & ~truncated, ended & truncated
         )
+        pair = np.stack([2 * number, 3 * number], axis=-1)
+        log_prob = -(1 + number % 7).astype(np.float32) / 4
+        return dataclasses.replace(rollout, extras={PAIR: jnp.asarray(pair), LOG_PROB: jnp.asarray(log_prob)})
+
+
+PAIR = "pair"
+"""An extra of these rollouts: two numbers per step, not to be confused with those of another."""
 
 
 @dataclasses.dataclass
@@ -74,13 +81,17 @@ class Item:
     action: int
     returns: float
     priority: float
+    extras: dict[str, object]
 
 
 class Model:
     """The replay buffer in plain Python: a queue of finished steps, and a list of pending ones for each environment."""
 
-    def __init__(self, num_envs: int, max_pending_steps: int, config: SelfImitationConfig) -> None:
+    def __init__(
+        self, num_envs: int, max_pending_steps: int, config: SelfImitationConfig, records_extras: bool = False
+    ) -> None:
         self.config = config
+        self.records_extras = records_extras
         self.max_pending_steps = max_pending_steps
         self.items: deque[Item] = deque(maxlen=config.buffer_size)
         self.written = 0
@@ -100,7 +111,8 @@ class Model:
         self.negative_seen |= bool((reward[valid] < 0).any())
         for t, n in np.argwhere(valid):
             steps = self.unfinished[n]
-            steps.append((tuple(observation[t, n].tolist()), int(action[t, n]), float(reward[t, n])))
+            extras = {name: np.asarray(extra)[t, n].tolist() for name, extra in rollout.extras.items()}
+            steps.append((tuple(observation[t, n].tolist()), int(action[t, n]), float(reward[t, n]), extras))
             if ended[t, n]:
                 self._move(steps, waiting=0)
                 self.unfinished[n] = []
@@ -110,19 +122,23 @@ class Model:
                 self.unfinished[n] = steps[len(steps) - waiting :]
 
     def _move(self, steps: list[tuple], waiting: int) -> None:
-        rewards, keep = [reward for _, _, reward in steps], self.config.keep
+        rewards, keep = [reward for _, _, reward, _ in steps], self.config.keep
         if keep == "positive" and not any(reward > 0 for reward in rewards):
             return
         if keep == "informative" and not any(rewards) and not self.negative_seen:
             return
         tail = 0
-        if keep != "all" and not self.negative_seen:
+        if keep != "all" and not self.negative_seen and not self.records_extras:
             tail = next((i for i, reward in enumerate(reversed(rewards)) if reward), len(rewards))
-        items, following = [], 0.0
-        for observation, action, reward in reversed(steps):
+        items, following, following_entropy = [], 0.0, 0.0
+        for observation, action, reward, extras in reversed(steps):
             following = reward + self.config.gamma * following
-            items.append(Item(observation, action, following, self.largest_priority))
+            following_entropy = -extras.get(LOG_PROB, 0.0) + self.config.gamma * following_entropy
+            computed = {REWARD: reward, ENTROPY_RETURN: following_entropy}
+            items.append(Item(observation, action, following, self.largest_priority, extras | computed))
         kept = items[max(waiting, tail) :][::-1]
+        for following_steps, item in enumerate(reversed(kept)):
+            item.extras[STEPS_LEFT] = following_steps
         self.items.extend(kept)
         self.written += len(kept)
 
@@ -150,6 +166,9 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert_array_equal(np.asarray(stored.observation)[slots], observation)
     assert_array_equal(np.asarray(stored.action)[slots], [item.action for item in model.items])
     assert_allclose(np.asarray(stored.returns)[slots], [item.returns for item in model.items], rtol=2e-5, atol=2e-5)
+    for name, extra in stored.extras.items():
+        expected = np.array([item.extras[name] for item in model.items]).reshape(size, *extra.shape[1:])
+        assert_allclose(np.asarray(extra)[slots], expected, rtol=2e-5, atol=2e-5, err_msg=name)
     weight = np.zeros(capacity)
     weight[slots] = np.array([item.priority for item in model.items]) ** model.config.priority_exponent
     assert_allclose(weights_of(stored), weight, rtol=1e-5)
@@ -159,9 +178,14 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert bool(stored.pending.negative_seen) == model.negative_seen
 
 
-def empty(rollout: Rollout, config: SelfImitationConfig, max_pending_steps: int = 150) -> tuple[ReplayBuffer, Model]:
-    stored = replay.create(rollout, config, max_pending_steps)
-    return on_host(stored), Model(rollout.reward.shape[1], stored.pending.max_pending_steps, config)
+def empty(
+    rollout: Rollout, config: SelfImitationConfig, max_pending_steps: int = 150, extras: tuple[str, ...] = ()
+) -> tuple[ReplayBuffer, Model]:
+    stored = replay.create(rollout, config, max_pending_steps, extras=extras)
+    records_extras = bool({PAIR, LOG_PROB} & set(extras))
+    return on_host(stored), Model(
+        rollout.reward.shape[1], stored.pending.max_pending_steps, config, records_extras=records_extras
+    )
 
 
 def follow(config: SelfImitationConfig, rollouts: list[Rollout], max_pending_steps: int = 150) -> ReplayBuffer:
@@ -240,13 +264,24 @@ class Setting:
     rollouts: int
     resets: bool
     """Environments reset on the next step: the step after an end is a reset step."""
+    extras: tuple[str, ...]
 
 
 def setting(
-    steps: int, num_envs: int, capacity: int, max_pending_steps: int, keep: str, rollouts: int, resets: bool = False
+    steps: int,
+    num_envs: int,
+    capacity: int,
+    max_pending_steps: int,
+    keep: str,
+    rollouts: int,
+    resets: bool = False,
+    extras: tuple[str, ...] = (),
 ) -> Setting:
     config = SelfImitationConfig(buffer_size=capacity, keep=keep, learning_starts=3, gamma=0.9)
-    return Setting(steps, num_envs, config, max_pending_steps, rollouts, resets)
+    return Setting(steps, num_envs, config, max_pending_steps, rollouts, resets, extras)
+
+
+EXTRAS = (PAIR, LOG_PROB, REWARD, STEPS_LEFT, ENTROPY_RETURN)
 
 
 SETTINGS = {
@@ -256,6 +291,9 @@ SETTINGS = {
     "episodes of several chunks, a tree with levels": setting(100, 2, 1100, 190, "all", 8),
     "episodes longer than the capacity, only rewarded ones": setting(32, 2, 100, 1000, "positive", 10),
     "episodes in parts, only informative ones": setting(7, 2, 60, 10, "informative", 12, resets=True),
+    "extras of episodes in parts, only rewarded ones": setting(5, 3, 31, 12, "positive", 10, True, EXTRAS),
+    "extras of episodes of several chunks": setting(100, 2, 1100, 190, "all", 8, extras=EXTRAS),
+    "steps left, only informative ones": setting(7, 2, 60, 10, "informative", 12, True, (STEPS_LEFT,)),
 }
 
 
@@ -281,7 +319,7 @@ def test_rollouts_and_new_priorities_match_a_plain_model(name, data):
         if chosen.resets:
             rollout, resetting = with_resets(rollout, resetting)
         if stored is None:
-            stored, model = empty(rollout, config, chosen.max_pending_steps)
+            stored, model = empty(rollout, config, chosen.max_pending_steps, chosen.extras)
         stored = insert(stored, rollout, config)
         model.insert(rollout)
         assert_agrees(stored, model)
@@ -509,6 +547,51 @@ def test_observations_and_actions_keep_their_shape_and_type():
         assert_array_equal(sampled, inserted[np.asarray(batch.slot)])
 
 
+def test_a_buffer_without_extras_has_no_arrays_for_them():
+    rollout = Steps(2).rollout(np.zeros((5, 2)), np.zeros((5, 2)))
+    without, with_extras = (
+        replay.create(rollout, SelfImitationConfig(buffer_size=60), 12, extras=extras) for extras in ((), EXTRAS)
+    )
+    assert without.extras == without.pending.extras == {}
+    names = {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(without)}
+    fields = "observation action returns tree.sums tree.minima tree.minimum head size largest_priority"
+    pending = "observation action reward position negative_seen"
+    unfinished = "length since_positive since_reward truncated_start"
+    assert names == {
+        *(f".{name}" for name in fields.split()),
+        *(f".pending.{name}" for name in pending.split()),
+        *(f".pending.unfinished.{name}" for name in unfinished.split()),
+    }
+    assert len(jax.tree.leaves(with_extras)) == len(names) + len(EXTRAS) + 2  # the recorded ones wait for the end, too
+    assert {name: extra.dtype for name, extra in with_extras.extras.items()} == {
+        **dict.fromkeys((LOG_PROB, REWARD, ENTROPY_RETURN), np.float32),
+        **dict.fromkeys((PAIR, STEPS_LEFT), np.int32),
+    }
+    assert with_extras.extras[PAIR].shape == (60, 2)
+
+
+def test_the_discounted_sum_of_entropies_by_hand():
+    """Of -log mu(a|s) = 1, 2, 4 with the discount 1/2: 1 + 2/2 + 4/4, 2 + 4/2 and 4."""
+    rollout = one_env([3], 3)[0]
+    rollout = dataclasses.replace(rollout, extras={LOG_PROB: jnp.array([[-1.0], [-2.0], [-4.0]])})
+    stored = insert(replay.create(rollout, PLAIN, 10, extras=(ENTROPY_RETURN,)), rollout, PLAIN)
+    assert stored.extras.keys() == {ENTROPY_RETURN}
+    assert_array_equal(stored.extras[ENTROPY_RETURN][:3], [3.0, 4.0, 4.0])
+
+
+def test_sums_of_entropies_continue_over_chunks_and_not_over_episodes():
+    """With the entropy 1/4 at every step and no discount, they count the steps to the end of each episode."""
+    config, lengths = dataclasses.replace(PLAIN, gamma=1.0), [2 * CHUNK + 5, 7, CHUNK]
+    rollouts = one_env(lengths, steps=sum(lengths))
+    quarters = {LOG_PROB: jnp.full(rollouts[0].reward.shape, -0.25)}
+    rollout = dataclasses.replace(rollouts[0], extras=quarters)
+    stored = insert(replay.create(rollout, config, 150, extras=(ENTROPY_RETURN, STEPS_LEFT)), rollout, config)
+    left = np.concatenate([np.arange(length)[::-1] for length in lengths])[-PLAIN.buffer_size :]
+    slots = (int(stored.head) - len(left) + np.arange(len(left))) % PLAIN.buffer_size
+    assert_array_equal(np.asarray(stored.extras[STEPS_LEFT])[slots], left)
+    assert_allclose(np.asarray(stored.extras[ENTROPY_RETURN])[slots], (left + 1) / 4, rtol=1e-6)
+
+
 def test_pending_episodes_can_be_dropped():
     """But not that rewards can be negative."""
     stored = follow(PLAIN, one_env([5, 100], rewards=[-1.0] + [1.0] * 104))
@@ -693,7 +776,7 @@ def test_seeds_side_by_side_are_as_each_alone():
         rates = [0.3, 0.007, 0.0, 0.05] if number < 12 else [0.0, 0.0, 0.02, 0.05]
         rollouts = rollouts_of_seeds(rng, sources, 30, rates)
         if alone is None:
-            alone = [empty(rollout, config)[0] for rollout in rollouts]
+            alone = [empty(rollout, config, extras=EXTRAS)[0] for rollout in rollouts]
             together = stack(alone)
         keys = jax.random.split(jax.random.key(number), 4)
         alone = [on_host(one_seed(*seed)) for seed in zip(alone, rollouts, keys, strict=True)]
@@ -722,7 +805,7 @@ def test_inserting_makes_no_pass_over_the_whole_buffer():
     """Neither a copy nor a choice between two copies, although seeds with different episodes share the loop."""
     config = SelfImitationConfig(buffer_size=40_000, max_pending_steps=100, keep="positive")
     rollout = Steps(2).rollout(np.ones((5, 2)), np.zeros((5, 2)))
-    stored = replay.create(rollout, config, 100)
+    stored = replay.create(rollout, config, 100, extras=EXTRAS)
 
     def one(stored: ReplayBuffer, rollout: Rollout) -> ReplayBuffer:
         return replay.insert(stored, rollout, config)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from self_imitation.replay import buffer as replay
+from self_imitation.replay.buffer import STEPS_LEFT
 from self_imitation.settings import SelfImitationConfig
 
 SIDE, COLOURS = 2, 3
@@ -27,6 +28,7 @@ class Experience:
     reward: np.ndarray
     ended: np.ndarray
     valid: np.ndarray | None
+    extras: dict[str, np.ndarray]
 
 
 class World:
@@ -44,7 +46,7 @@ class World:
         self.truncated_start = [False] * num_envs
         self.resetting = np.zeros(num_envs, bool)
         self.finished = deque(maxlen=CAPACITY)
-        """(number of the newest frame, the stack, whether it can be rebuilt)"""
+        """(number of the newest frame, the stack, whether it can be rebuilt, steps left in the same part)"""
         for env in range(num_envs):
             self._show(env)
 
@@ -74,12 +76,13 @@ class World:
             self._show(env)
         pixels = np.repeat(seen, COLOURS, axis=-1)[:, :, None, None].repeat(SIDE, 2).repeat(SIDE, 3)
         columns = pixels.astype(np.int32), np.zeros(shape, np.int32), np.ones(shape, np.float32), ended
-        return Experience(*columns, valid if self.resets else None)
+        return Experience(*columns, valid if self.resets else None, {"number": seen[:, :, -1].astype(np.int32)})
 
     def _move(self, env, steps):
         """The oldest of the waiting steps move on."""
         for age, one in enumerate(self.waiting[env][:steps]):
-            self.finished.append((one[-1], one, not self.truncated_start[env] or age >= self.stack - 1))
+            whole = not self.truncated_start[env] or age >= self.stack - 1
+            self.finished.append((one[-1], one, whole, steps - 1 - age))
         self.waiting[env], self.truncated_start[env] = self.waiting[env][steps:], True
 
     def _finish(self, env):
@@ -103,7 +106,8 @@ def test_sampled_stacks_are_those_that_the_policy_saw(stack, resets, seed, chanc
     buffer = None
     for _ in range(rollouts):
         rollout = world.rollout(4, chance)
-        buffer = replay.create(rollout, config, MAX_PENDING_STEPS, stack) if buffer is None else buffer
+        if buffer is None:
+            buffer = replay.create(rollout, config, MAX_PENDING_STEPS, stack, extras=("number", STEPS_LEFT))
         buffer = insert(buffer, rollout, config)
     slots = buffer.returns.shape[0]
     assert (slots, buffer.capacity, int(buffer.size)) == (CAPACITY + stack - 1, CAPACITY, len(world.finished))
@@ -111,10 +115,14 @@ def test_sampled_stacks_are_those_that_the_policy_saw(stack, resets, seed, chanc
     weight = np.asarray(buffer.tree.sums)[buffer.tree.first_leaf :][:slots]
     samplable = np.flatnonzero(weight)
     if not len(samplable):
-        assert not any(whole for _, _, whole in world.finished)
+        assert not any(whole for _, _, whole, _ in world.finished)
         return
     seen = np.asarray(observation_at(buffer, jnp.arange(slots)))[samplable]
     assert (seen == seen[:, :1, :1]).all()
     found = {pixels[-1]: pixels[COLOURS - 1 :: COLOURS].tolist() for pixels in seen[:, 0, 0]}
-    assert found == {number: one.tolist() for number, one, whole in world.finished if whole}
+    assert found == {number: one.tolist() for number, one, whole, _ in world.finished if whole}
+    number, left = (np.asarray(buffer.extras[name])[samplable] for name in ("number", STEPS_LEFT))
+    assert number.tolist() == seen[:, 0, 0, -1].tolist()
+    expected = {number: left for number, _, whole, left in world.finished if whole}
+    assert dict(zip(number.tolist(), left.tolist(), strict=True)) == expected
     assert float(buffer.tree.minimum) == weight[samplable].min()

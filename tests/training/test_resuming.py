@@ -27,7 +27,31 @@ MUJOCO = {
 ENVPOOL = {**MUJOCO, "engine": "envpool", "agent": "a2c", "workers": 1, "sil.optimiser": "shared"}
 CARTPOLE = {"env": "gym:CartPole-v1", "agent": "a2c+sil", "engine": "gymnasium", "steps": 400, "log_every": 200}
 COMPONENTS = {"agent": "vtrace+rnd", "steps": 400, "log_every": 200}
-KINDS = {"grid": GRID, "mujoco": MUJOCO, "envpool": ENVPOOL, "cartpole": CARTPOLE, "components": COMPONENTS}
+REPLAY = {
+    "agent": "acper+sil",
+    "num_steps": 10,
+    "acper.buffer_size": 300,
+    "acper.learning_starts": 20,
+    "acper.batch_size": 4,
+    "acper.segment_steps": 3,
+    "acper.replay_ratio": 2,
+}
+SOFT = {
+    "sil.temperature": 0.1,
+    "sil.bound": "n-step",
+    "sil.updates_schedule": "bandit",
+    "sil.bandit_window": 2,
+    "sil.loss_coef_schedule": "share",
+}
+KINDS = {
+    "grid": GRID,
+    "mujoco": MUJOCO,
+    "envpool": ENVPOOL,
+    "cartpole": CARTPOLE,
+    "components": COMPONENTS,
+    "replay": REPLAY,
+    "soft": SOFT,
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +93,7 @@ def test_the_same_seed_gives_the_same_bits_twice(kind, whole, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["grid", "mujoco", "components"])
+@pytest.mark.parametrize("kind", ["grid", "mujoco", "components", "replay", "soft"])
 def test_an_interrupted_run_ends_bit_identical(kind, whole, tmp_path):
     """In the middle of episodes, with rewards that are not paid yet."""
     one, recorder = whole(kind), Recorder()
@@ -111,6 +135,28 @@ def test_component_states_are_saved_under_their_names(whole):
     names = set(arrays(whole("components").path, 400))
     assert any(name.startswith("agents.components.rnd.trained.predictor") for name in names)
     assert any(name.startswith("agents.components.rnd.optimiser_state") for name in names)
+
+
+@pytest.mark.slow
+def test_checkpoints_hold_a_learners_replay_buffer_and_its_average_network(whole):
+    saved = arrays(whole("replay").path, 800)
+    names = {name.removeprefix("agents.learner_buffer.extras.") for name in saved}
+    assert {"reward", "steps_left", "log_probs", "terminal"} <= names
+    assert (saved["agents.learner_buffer.size"] > 20).all(), "there was something to replay"
+    average, params = (f"agents.{part}.policy_head.weight" for part in ("components.acper", "train.params"))
+    assert saved[average].shape == saved[params].shape
+    assert not np.array_equal(saved[average], saved[params])
+    assert not any(name.startswith(("agents.buffer.extras", "agents.degree")) for name in saved)
+
+
+@pytest.mark.slow
+def test_checkpoints_hold_entropies_and_the_degree_of_self_imitation(whole):
+    saved = arrays(whole("soft").path, 800)
+    names = {name.removeprefix("agents.buffer.extras.") for name in saved}
+    assert {"log_prob", "entropy_return", "steps_left"} <= names
+    assert saved["agents.degree.iteration"].tolist() == [40, 40]
+    assert (saved["agents.degree.bandit.plays"] > 0).sum() > 2
+    assert (saved["agents.degree.share"] < 1).any()
 
 
 @pytest.mark.parametrize("kind", ["envpool", "cartpole"])
