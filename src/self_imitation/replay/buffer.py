@@ -199,77 +199,119 @@ class _Move(eqx.Module):
     """The same of the entropies, where they are stored."""
 
 
+class _Chunk(eqx.Module):
+    """Some steps of a finished episode, from its last to its first."""
+
+    row: Int[Array, " chunk"]
+    """In the episode buffer."""
+    environment: Int[Array, ""]
+    slot: Int[Array, " chunk"]
+    """In the replay buffer."""
+    exists: Bool[Array, " chunk"]
+    moves: Bool[Array, " chunk"]
+    """Steps that exist and don't only count towards the returns of the others."""
+    last: Bool[Array, ""]
+    """Whether it has the last step of its episode."""
+    steps_left: Int[Array, " chunk"]
+    age: Int[Array, " chunk"]
+    complete: Bool[Array, " chunk"]
+    """Whether all frames of the step's stack are stored."""
+
+
 def _store(buffer: ReplayBuffer, finished: Finished, config: ReplayConfig) -> ReplayBuffer:
     """Move finished episodes into the replay buffer, chunk by chunk, each from its last step to its first."""
     assert config.gamma is not None, "the learner's discount"
-    gamma = config.gamma
-    slots = buffer.returns.shape[0]
-    ring = buffer.pending.reward.shape[0]
-    chunk = CHUNK if buffer.stack == 1 else FRAME_CHUNK
-    chunks = -(-finished.length // chunk)
-    chunks_done = jnp.cumsum(chunks)
+    gamma, slots = config.gamma, buffer.returns.shape[0]
+    size = CHUNK if buffer.stack == 1 else FRAME_CHUNK
+    chunks_done = jnp.cumsum(-(-finished.length // size))
     steps_done = jnp.cumsum(jnp.maximum(finished.length - finished.waiting, 0))
 
     def move(number: Int[Array, ""], carry: _Move) -> _Move:
-        buffer, pending = carry.buffer, carry.buffer.pending
-        entry = jnp.searchsorted(chunks_done, number, side="right")
-        within = number - (chunks_done[entry] - chunks[entry])
-        length, waiting = finished.length[entry], finished.waiting[entry]
-        from_end = within * chunk + jnp.arange(chunk)
-        # Seeds in one loop take as many iterations as the busiest of them: those of the others change nothing.
-        exists = (from_end < length) & (number < chunks_done[-1])
-        moves = exists & (from_end >= waiting)
-
-        row = (finished.last_row[entry] - from_end) % ring
-        environment = finished.environment[entry]
-        reward = jnp.where(exists, pending.reward[row, environment], 0.0)
-        following = jnp.where(within == 0, 0.0, carry.following)
-        returns = discounted_returns(reward, following, gamma)
-        computed = {REWARD: reward, STEPS_LEFT: from_end - waiting}
+        pending = carry.buffer.pending
+        chunk = _locate(carry.buffer, finished, chunks_done, steps_done, number, size)
+        reward = jnp.where(chunk.exists, pending.reward[chunk.row, chunk.environment], 0.0)
+        returns = discounted_returns(reward, jnp.where(chunk.last, 0.0, carry.following), gamma)
+        computed = {REWARD: reward, STEPS_LEFT: chunk.steps_left}
         following_entropy = carry.following_entropy
-        if ENTROPY_RETURN in buffer.extras:
-            entropy = jnp.where(exists, -pending.extras[LOG_PROB][row, environment], 0.0)
-            following_entropy = jnp.where(within == 0, 0.0, following_entropy)
+        if ENTROPY_RETURN in carry.buffer.extras:
+            entropy = jnp.where(chunk.exists, -pending.extras[LOG_PROB][chunk.row, chunk.environment], 0.0)
+            following_entropy = jnp.where(chunk.last, 0.0, following_entropy)
             computed[ENTROPY_RETURN] = discounted_returns(entropy, following_entropy, gamma)
             following_entropy = computed[ENTROPY_RETURN][-1]
+        return _Move(_write(carry.buffer, chunk, returns, computed, config), returns[-1], following_entropy)
 
-        slot = (buffer.head + steps_done[entry] - 1 - (from_end - waiting)) % slots
-        target = jnp.where(moves, slot, slots)  # out of range: dropped
-        age = jnp.minimum(length - 1 - from_end, buffer.stack - 1)
-        complete = ~finished.truncated_start[entry] | (age == buffer.stack - 1)  # else frames before it are missing
-        weight = jnp.where(complete, buffer.largest_priority**config.priority_exponent, 0.0)
-
-        def write(slots: Array, values: Array) -> Array:
-            return slots.at[target].set(values, mode="drop")
-
-        def copy(slots: Array, ring: Array) -> Array:
-            return write(slots, ring[row, environment])
-
-        extras = {
-            name: write(stored, computed[name]) if name in COMPUTED else copy(stored, pending.extras[name])
-            for name, stored in buffer.extras.items()
-        }
-        buffer = eqx.tree_at(
-            lambda b: (b.observation, b.age, b.action, b.returns, b.extras, b.tree),
-            buffer,
-            (
-                jax.tree.map(copy, buffer.observation, pending.observation),
-                None if buffer.age is None else write(buffer.age, age.astype(jnp.uint8)),
-                copy(buffer.action, pending.action),
-                write(buffer.returns, returns),
-                extras,
-                priority_tree.update(buffer.tree, slot, weight, moves),
-            ),
-            is_leaf=lambda leaf: leaf is None,
-        )
-        return _Move(buffer, returns[-1], following_entropy)
-
-    iterations = max_over_seeds(chunks_done[-1])
-    buffer = jax.lax.fori_loop(0, iterations, move, _Move(buffer, jnp.float32(0.0), jnp.float32(0.0))).buffer
+    start = _Move(buffer, jnp.float32(0.0), jnp.float32(0.0))
+    buffer = jax.lax.fori_loop(0, max_over_seeds(chunks_done[-1]), move, start).buffer
     head = (buffer.head + steps_done[-1]) % slots
-    size = jnp.minimum(buffer.size + steps_done[-1], buffer.capacity)
-    buffer = eqx.tree_at(lambda b: (b.head, b.size), buffer, (head, size))
+    stored = jnp.minimum(buffer.size + steps_done[-1], buffer.capacity)
+    buffer = eqx.tree_at(lambda b: (b.head, b.size), buffer, (head, stored))
     return buffer if buffer.stack == 1 else _exclude_oldest(buffer)
+
+
+def _locate(
+    buffer: ReplayBuffer,
+    finished: Finished,
+    chunks_done: Int[Array, " entries"],
+    steps_done: Int[Array, " entries"],
+    number: Int[Array, ""],
+    size: int,
+) -> _Chunk:
+    """The chunk of this number, counted over all finished episodes."""
+    entry = jnp.searchsorted(chunks_done, number, side="right")
+    length, waiting = finished.length[entry], finished.waiting[entry]
+    within = number - (chunks_done[entry] - -(-length // size))
+    from_end = within * size + jnp.arange(size)
+    # Seeds in one loop take as many iterations as the busiest of them: those of the others change nothing.
+    exists = (from_end < length) & (number < chunks_done[-1])
+    age = jnp.minimum(length - 1 - from_end, buffer.stack - 1)
+    return _Chunk(
+        row=(finished.last_row[entry] - from_end) % buffer.pending.reward.shape[0],
+        environment=finished.environment[entry],
+        slot=(buffer.head + steps_done[entry] - 1 - (from_end - waiting)) % buffer.returns.shape[0],
+        exists=exists,
+        moves=exists & (from_end >= waiting),
+        last=within == 0,
+        steps_left=from_end - waiting,
+        age=age,
+        complete=~finished.truncated_start[entry] | (age == buffer.stack - 1),  # else frames before it are missing
+    )
+
+
+def _write(
+    buffer: ReplayBuffer,
+    chunk: _Chunk,
+    returns: Float[Array, " chunk"],
+    computed: dict[str, Array],
+    config: ReplayConfig,
+) -> ReplayBuffer:
+    """Copy the steps that move from the episode buffer, with their returns and the extras that are computed."""
+    pending = buffer.pending
+    target = jnp.where(chunk.moves, chunk.slot, buffer.returns.shape[0])  # out of range: dropped
+    weight = jnp.where(chunk.complete, buffer.largest_priority**config.priority_exponent, 0.0)
+
+    def write(slots: Array, values: Array) -> Array:
+        return slots.at[target].set(values, mode="drop")
+
+    def copy(slots: Array, ring: Array) -> Array:
+        return write(slots, ring[chunk.row, chunk.environment])
+
+    extras = {
+        name: write(stored, computed[name]) if name in COMPUTED else copy(stored, pending.extras[name])
+        for name, stored in buffer.extras.items()
+    }
+    return eqx.tree_at(
+        lambda b: (b.observation, b.age, b.action, b.returns, b.extras, b.tree),
+        buffer,
+        (
+            jax.tree.map(copy, buffer.observation, pending.observation),
+            None if buffer.age is None else write(buffer.age, chunk.age.astype(jnp.uint8)),
+            copy(buffer.action, pending.action),
+            write(buffer.returns, returns),
+            extras,
+            priority_tree.update(buffer.tree, chunk.slot, weight, chunk.moves),
+        ),
+        is_leaf=lambda leaf: leaf is None,
+    )
 
 
 def _exclude_oldest(buffer: ReplayBuffer) -> ReplayBuffer:
