@@ -113,8 +113,9 @@ class CTSBonus(Bonus):
         first_row = path * (1 + self.config.levels)
         rows = self._flat(jnp.stack([first_row, first_row + 1 + level.reshape(-1)]))
         weights = self._flat(path[:-1])
-        visits, same = counts = _get(state.counts, rows)
-        odds = _get(state.odds, weights)
+        # The barrier keeps the reads out of the kernels that write: fused with them, the table would be copied first.
+        counts, odds = jax.lax.optimization_barrier((_get(state.counts, rows), _get(state.odds, weights)))
+        visits, same = counts
 
         frames = state.frames + valid
         before, after = self._estimate(same[-1], visits[-1]), self._estimate(same[-1] + 1, visits[-1] + 1)
