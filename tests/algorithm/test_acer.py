@@ -21,6 +21,7 @@ from self_imitation.algorithm.acer import (
     within_trust_region,
 )
 from self_imitation.algorithm.components import Exploration
+from self_imitation.algorithm.normalisation import Moments, Normaliser, NormaliserState
 from self_imitation.algorithm.returns import retrace
 from self_imitation.config import resolve, validate
 from self_imitation.errors import UsageError
@@ -507,15 +508,26 @@ batch_at = jax.jit(replay.batch_at)
 prioritise = jax.jit(replay.update_priorities, static_argnums=3)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-@partial(jax.vmap, in_axes=(None, None, None, 0))
-def run_off_policy(update, optimiser, buffer, key):
-    return update(tabular, optimiser, tables(OTHER), begun(optimiser), buffer, key, normalise=lambda batch: batch)
+def unchanged(batch):
+    return batch
 
 
-def off_policy(learner, buffer, keys, optimiser=SGD):
+def divide_by_four(batch):
+    spec, moments = Spec((4,), Discrete(2), None), Moments(jnp.float32(0.0), jnp.float32(16.0), jnp.float32(1.0))
+    state = NormaliserState(None, moments, jnp.zeros(1), jnp.float32(0.0))
+    return Normaliser(False, True, 10.0, 0.5, spec, 1).batch(state, batch)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 4))
+@partial(jax.vmap, in_axes=(None, None, None, 0, None))
+def run_off_policy(update, optimiser, buffer, key, normalise):
+    return update(tabular, optimiser, tables(OTHER), begun(optimiser), buffer, key, normalise)
+
+
+def off_policy(learner, buffer, keys, optimiser=SGD, normalise=unchanged):
     """Results for each of these keys: average, train state, buffer and metrics."""
-    return run_off_policy(learner.update_off_policy, optimiser, buffer, jax.random.split(jax.random.key(0), keys))
+    keys = jax.random.split(jax.random.key(0), keys)
+    return run_off_policy(learner.update_off_policy, optimiser, buffer, keys, normalise)
 
 
 def segment_gradient(steps, terminal, config):
@@ -622,12 +634,12 @@ def test_nothing_is_replayed_until_more_than_learning_starts_steps_are_stored(co
 
 
 def test_each_replayed_update_continues_from_the_one_before():
-    """And the average network follows each of them."""
+    """And the average network follows each of them. Rewards are stored raw: here each is divided by 4."""
     config = dataclasses.replace(CONFIG, replay_ratio=3, batch_size=64, average_decay=0.5)
     learner = ACER(config, True)
-    one_step = state_rollout([[0]], [[3.0]], [1], [[1]], action=[[1]], terminated=[[True]])
-    one_step = dataclasses.replace(one_step, extras={"log_probs": jnp.asarray(MU[:1].astype(np.float32))})
-    average, after, _, _ = off_policy(learner, stored(learner, one_step, copies=5), keys=1)
+    extras = {"log_probs": MU[:1].astype(np.float32)}
+    one_step = state_rollout([[0]], [[12.0]], [1], [[1]], action=[[1]], terminated=[[True]], extras=extras)
+    average, after, _, _ = off_policy(learner, stored(learner, one_step, copies=5), keys=1, normalise=divide_by_four)
     # Q(0, 1) goes half of the way to 3 with each step: 2, 2.5, 2.75, 2.875; of 64 entries, 5 are filled
     np.testing.assert_allclose(after.params["q"][0, 0], [1.0, 2.875], rtol=1e-5)
     # the average halves its distance each time: from -1 to 0.75, 1.75 and 2.3125

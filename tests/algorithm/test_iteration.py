@@ -36,7 +36,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-NAMES = ("a2c", "ppo+sil+exp", "vtrace+sil+rnd+exp")
+NAMES = ("a2c", "ppo+sil+exp", "vtrace+sil+rnd+exp", "acper+sil")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -68,6 +68,10 @@ def test_each_agent_has_the_parts_that_its_name_says(agent):
         np.testing.assert_allclose(np.unique(state.buffer.returns[:32]), [0.9, 1.0], rtol=1e-6)
     if "exp" in name:
         assert state.components["exp"].sum() == 32
+    assert (state.learner_buffer is not None) == ("replay_loss" in metrics) == ("acper" in name)
+    if "acper" in name:
+        assert metrics["replay_size"] == state.learner_buffer.size == 32
+        assert set(np.unique(state.learner_buffer.extras["reward"][:32])) == {0.0, 1.0}
 
 
 def test_a_seed_determines_every_bit(agent):

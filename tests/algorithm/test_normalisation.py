@@ -269,6 +269,15 @@ def test_self_imitation_sees_normalised_observations_and_returns_and_the_rest_un
         assert_array_equal(getattr(seen, name), getattr(batch, name))
 
 
+def test_stored_rewards_are_scaled_like_returns_and_other_extras_are_not():
+    extras = {name: jnp.array([6.0, 900.0]) for name in ("reward", "log_prob", "entropy_return")}
+    batch = dataclasses.replace(batch_of(np.zeros((2, 2), np.float32), [6.0, 900.0]), extras=extras)
+    seen = BOTH.batch(statistics(), batch)
+    assert_allclose(seen.extras["reward"], [2.0, 300.0], rtol=1e-5)
+    assert seen.extras["log_prob"] is extras["log_prob"]
+    assert seen.extras["entropy_return"] is extras["entropy_return"]
+
+
 def test_rewards_alone_can_be_normalised():
     rollout, batch = random_rollout(np.random.default_rng(5)), batch_of(np.array([[3.0, 900.0]], np.float32), [1e6])
     only_rewards = dataclasses.replace(BOTH, observations=False)

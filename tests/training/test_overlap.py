@@ -80,6 +80,35 @@ def test_overlap_repeats_bit_by_bit_however_it_is_divided_into_calls(tmp_path, m
     assert whole["metrics.length_sum"].item() == 3 * whole["metrics.episodes"].item(), "whole episodes, no reset steps"
 
 
+@pytest.mark.slow
+def test_overlap_replays_and_imitates_as_often_as_the_schedule_says(tmp_path, monkeypatch):
+    """All that a changing number of updates asks for is done in the first step of a rollout."""
+    from self_imitation.environments.xla import envpool
+
+    monkeypatch.setitem(envpool.ATARI_OPTIONS, "max_episode_steps", 3)
+    settings = {
+        "agent": "acper+sil",
+        "overlap": "on",
+        "acper.batch_size": 2,
+        "acper.segment_steps": 2,
+        "acper.replay_ratio": 1,
+        "acper.learning_starts": 1,
+        "acper.buffer_size": 40,
+        "sil.keep": "all",
+        "sil.temperature": 0.1,
+        "sil.bound": "n-step",
+        "sil.n_steps": 1,
+        "sil.updates_schedule": "bandit",
+        "sil.bandit_window": 2,
+    }
+    *_, after = train(tmp_path, 8, **settings)
+    assert after["agents.learner_buffer.size"].item() > 0
+    left = after["agents.learner_buffer.extras.steps_left"][0][: after["agents.learner_buffer.size"].item()]
+    assert set(left.tolist()) == {0, 1, 2}, "episodes of three steps, without reset steps"
+    assert after["agents.degree.iteration"].item() == 8
+    assert after["metrics.sums.sil_updates"].item() > 8
+
+
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [

@@ -5,14 +5,19 @@ import os
 import threading
 import time
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import Recorder, small_config
+from learning import SIL, begin, build
+from probes import RandomStart
 
 from self_imitation.errors import NonFiniteError
 from self_imitation.storage import checkpoint
 from self_imitation.storage.trees import to_arrays
 from self_imitation.training import backends, devices
+from self_imitation.training.group import drop_unfinished
 from self_imitation.training.run import start
 from self_imitation.training.trainer import Trainer, _share, _SharedWork, _split
 
@@ -31,6 +36,25 @@ def train(trainer, *iterations, stop=lambda: False):
     arrays = to_arrays(trainer.saved())
     trainer.close()
     return arrays, done
+
+
+def test_unfinished_episodes_of_both_replay_buffers_can_be_dropped():
+    """The rest stays: what is stored, and what is known of the degree of self-imitation."""
+    environment = RandomStart()
+    sil = dataclasses.replace(SIL, updates_schedule="bandit")
+    state = begin(environment, build(environment, "acper+sil", sil=sil)).agent
+    three = jnp.full(8, 3)
+    state = eqx.tree_at(
+        lambda s: (s.buffer.pending.unfinished.length, s.learner_buffer.pending.unfinished.length),
+        state,
+        (three, three),
+    )
+    dropped = drop_unfinished(state)
+    assert not dropped.buffer.pending.unfinished.length.any()
+    assert not dropped.learner_buffer.pending.unfinished.length.any()
+    assert set(dropped.learner_buffer.pending.extras) == {"log_probs", "terminal"}
+    assert dropped.degree is state.degree
+    assert dropped.learner_buffer.returns is state.learner_buffer.returns
 
 
 @pytest.fixture(scope="module", params=[("key-door-treasure", "a2c+sil"), ("mujoco:Hopper", "a2c")])
