@@ -51,7 +51,7 @@ SMALLEST_PROBABILITY = 1e-6
 
 @dataclass(frozen=True)
 class ACERConfig(ReplayConfig):
-    """ACER (Wang et al. 2016). Defaults: OpenAI's baselines, where they differ from the paper of ACER."""
+    """ACER (Wang et al. 2016). Defaults: OpenAI's baselines, except for the sizes of the replay buffer."""
 
     gamma: float = setting(0.99, real(0, 1))
     """Discount."""
@@ -72,9 +72,9 @@ class ACERConfig(ReplayConfig):
     segment_steps: int = setting(20, whole(1, 65_536))
     """Steps of a replayed segment (as many as in a rollout)."""
     learning_starts: int = setting(10_000, whole(0))
-    """No replay until the buffer holds more than this many steps."""
+    """No replay until the buffer holds more than this many steps (OpenAI's baselines: as many of each environment)."""
     buffer_size: int = setting(50_000, whole(1, 10**8))
-    """Capacity of the replay buffer in steps of finished episodes."""
+    """Capacity of the replay buffer in steps of finished episodes (OpenAI's baselines: as many of each environment)."""
     priority_exponent: float = setting(0.0, real(0, 4))
     """Sample segments in proportion to max((R - V)+, 1e-6) of their first step, to this power. 0: uniformly (ACER)."""
     importance_exponent: float = setting(0.0, real(0, 1))

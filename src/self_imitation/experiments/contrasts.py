@@ -30,7 +30,7 @@ def cell(difference: Line | None, digits: int = 0) -> str:
         return NOT_RUN
     if math.isnan(difference["mean"]):
         return "unknown: a seed has finished no episode"
-    mean, low, high = (f"{difference[part]:+,.{digits}f}" for part in ("mean", "low", "high"))
+    mean, low, high = (f"{difference[part]:+z,.{digits}f}" for part in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 

@@ -91,7 +91,7 @@ Key-Door-Treasure, FrozenLake and MountainCarContinuous with other seeds (1000 t
         rows = []
         for line in lines:
             digits = TASKS[line["env"]].digits
-            mean, low, high = (f"{line[f'final_{part}']:.{digits}f}" for part in ("mean", "low", "high"))
+            mean, low, high = (f"{line[f'final_{part}']:z.{digits}f}" for part in ("mean", "low", "high"))
             final = "a seed has finished no episode" if math.isnan(line["final_mean"]) else f"{mean} ({low} to {high})"
             rows.append((line["task"], line["agent"], final, f"{line['solved']} of {line['seeds']}"))
         return markdown(("task", "agent", "return of the last 100 episodes (95 %)", "seeds that solve it"), rows)
