@@ -236,11 +236,8 @@ def refuse_unused(config: TrainConfig, defaults: TrainConfig) -> None:
         if name in changed and after[other] == value:
             raise bad_value(name, after[name], f"it has no effect with {other} = {value}")
     for name, own in config.replay.items():
-        if f"{name}.importance_exponent" in changed and own.priority_exponent == 0:
-            raise bad_value(
-                f"{name}.importance_exponent",
-                own.importance_exponent,
-                f"it has no effect with {name}.priority_exponent = 0",
-            )
+        field_name = f"{name}.importance_exponent"
+        if field_name in changed and own.priority_exponent == 0:
+            raise bad_value(field_name, own.importance_exponent, f"it has no effect with {name}.priority_exponent = 0")
     if "sil.vf_coef" in changed and config.sil.temperature > 0:
         raise bad_value("sil.vf_coef", config.sil.vf_coef, "it has no effect with sil.temperature above 0")
