@@ -212,6 +212,14 @@ def test_a_value_coefficient_is_refused_with_a_temperature(preset):
     assert str(error.value) == "sil.vf_coef: 0.5 is not allowed; it has no effect with sil.temperature above 0"
 
 
+def test_importance_weights_of_uniform_sampling_are_refused():
+    defaults = resolve("key-door-treasure", "authors", {"agent": "acer"})
+    changed = override(defaults, {"acer.importance_exponent": 0.3})
+    with pytest.raises(UsageError, match=r"it has no effect with acer\.priority_exponent = 0$"):
+        refuse_unused(changed, defaults)
+    refuse_unused(override(changed, {"acer.priority_exponent": 0.6}), defaults)
+
+
 @pytest.mark.parametrize("agent", ["a2c+sil", "ppo+rnd", "acper+sil"])
 def test_config_survives_json(agent):
     changes = {"agent": agent, "out": "x", "network.hidden": (3, 4)}
