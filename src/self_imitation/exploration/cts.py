@@ -53,6 +53,14 @@ class CTSState(eqx.Module):
     """Weight of a node's own estimate divided by that of its child's prediction. Leaves have none."""
 
 
+class Entries(eqx.Module):
+    """Where the nodes of a frame are in the flattened tables, from the roots to the leaves."""
+
+    counts: Int[Array, "*frames 2 nodes pixels"]
+    """Of their visits, and of those with the level that the pixel has."""
+    odds: Int[Array, "*frames inner pixels"]
+
+
 class Probability(eqx.Module):
     """Of the level that a pixel has, and of all others together. They add up to 1, but only the smaller one is precise
     after a subtraction, and a pseudo-count of thousands lies in the last digits of the larger one.
@@ -89,7 +97,8 @@ class CTSBonus(Bonus):
         """Frames are learnt one at a time, in order of time and then of environment."""
         frames = frames_reached(self.spec, rollout, self.config.side, self.config.levels)
         valid = jnp.ones(len(frames), bool) if rollout.valid is None else flatten_time(rollout.valid)
-        state, (before, after) = jax.lax.scan(self._learn, state, (frames, valid))
+        entries = jax.vmap(self._entries)(frames)  # not in the loop: a GPU spends its time on launching kernels there
+        state, (before, after) = jax.lax.scan(self._learn, state, (entries, valid))
 
         # Sums of small differences: log rho' - log rho of whole frames would be rounded to 0 after some thousands.
         log_before, log_after = before.log(), after.log()
@@ -100,19 +109,22 @@ class CTSBonus(Bonus):
         metrics = {"cts_bonus": masked_mean(bonus, rollout.valid), "cts_log_density": log_density}
         return state, Exploration(reward=bonus), metrics
 
+    def _entries(self, frame: UInt8[Array, "height width"]) -> Entries:
+        level = frame.astype(jnp.int32)
+        path = self._path(level)
+        first_row = path * (1 + self.config.levels)
+        rows = jnp.stack([first_row, first_row + 1 + level.reshape(-1)])
+        return Entries(self._flat(rows), self._flat(path[:-1]))
+
     def _learn(
-        self, state: CTSState, step: tuple[UInt8[Array, "height width"], Bool[Array, ""]]
+        self, state: CTSState, step: tuple[Entries, Bool[Array, ""]]
     ) -> tuple[CTSState, tuple[Probability, Probability]]:
         """Take one frame into account; also its probability before and after that, for each pixel.
 
         The nodes of each pixel's path are read once and written once, so that XLA updates the table in place.
         """
-        frame, valid = step
-        level = frame.astype(jnp.int32)
-        path = self._path(level)
-        first_row = path * (1 + self.config.levels)
-        rows = self._flat(jnp.stack([first_row, first_row + 1 + level.reshape(-1)]))
-        weights = self._flat(path[:-1])
+        entries, valid = step
+        rows, weights = entries.counts, entries.odds
         # The barrier keeps the reads out of the kernels that write: fused with them, the table would be copied first.
         counts, odds = jax.lax.optimization_barrier((_get(state.counts, rows), _get(state.odds, weights)))
         visits, same = counts
