@@ -132,12 +132,12 @@ def test_systems_compares_all_agents_where_apples_distract(tmp_path):
     assert {"a2c", "a2c+sil+exp", "acer", "acper", "a2c+sil+rnd", "a2c+sil+simhash"} <= {c.agent for c in configs}
     assert {config.env for config in configs} == {"apple-key-door-treasure"}
     assert {(config.steps, config.seeds) for config in configs} == {(2_000_000, 8)}
-    assert {c.sil.temperature for c in configs if c.agent == "a2c+sil"} == {0, 0.01, 0.1, 1}
+    assert {c.sil.temperature for c in configs if c.agent == "a2c+sil+exp"} == {0, 0.01, 0.1, 1}
     lines = systems.report(SETTINGS, write_runs(systems, tmp_path), tmp_path / "report")
     assert [line["agent"] for line in lines] == list(VARIANTS)
     page = (tmp_path / "report" / "README.md").read_text()
     assert "sil reproduce systems --steps 4096 --seeds 3\n" in page
-    assert "first solved the task: a2c+sil, temperature 1 after" in page, "the first run with a return above 8.55"
+    assert "first solved the task: a2c+sil+exp, temperature 1 after" in page, "the first run with a return above 8.55"
     assert "a2c ends at 0.00, a2c+exp ends at 1.00" in page
 
 

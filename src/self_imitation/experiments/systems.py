@@ -17,10 +17,7 @@ TEMPERATURES = (0.01, 0.1, 1.0)
 GROUPS: Mapping[str, Mapping[str, Variant]] = {
     "the paper's agents": {name: Variant(name) for name in ("a2c", "a2c+exp", "a2c+sil", "a2c+sil+exp")},
     "replay through importance weights": {name: Variant(name) for name in ("acer", "acper", "acper+sil")},
-    "lower-bound soft Q-learning": {
-        f"a2c+sil, temperature {alpha:g}": Variant("a2c+sil", {"sil.temperature": alpha}) for alpha in TEMPERATURES
-    },
-    "with counts": {
+    "other lower bounds": {
         **{
             f"a2c+sil+exp, temperature {alpha:g}": Variant("a2c+sil+exp", {"sil.temperature": alpha})
             for alpha in TEMPERATURES
