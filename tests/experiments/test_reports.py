@@ -138,7 +138,7 @@ def test_systems_compares_all_agents_where_apples_distract(tmp_path):
     page = (tmp_path / "report" / "README.md").read_text()
     assert "sil reproduce systems --steps 4096 --seeds 3\n" in page
     assert "first solved the task: a2c+sil+exp, temperature 1 after" in page, "the first run with a return above 8.55"
-    assert "a2c ends at 0.00, a2c+exp ends at 1.00" in page
+    assert "| the paper's agents | a2c+exp | 1.00 (1.00 to 1.00) | 0 of 3 (0% to 56%) | never |" in page
 
 
 def test_sparse_compares_both_learners_with_and_without_self_imitation(tmp_path):

@@ -61,7 +61,7 @@ class GridWorlds(Experiment):
         solved = "{solved} of {seeds} ({solved_low:.0%} to {solved_high:.0%})"
         header = "environment", "agent", "final return (95 %)", "seeds that solve it (95 %)"
         rows = [
-            (line["env"], line["agent"], final.format(**line), solved.format(**line), _steps_to_solve(line) or "never")
+            (line["env"], line["agent"], final.format(**line), solved.format(**line), steps_to_solve(line) or "never")
             for line in lines
         ]
         return markdown((*header, "mean reaches that level after"), rows)
@@ -85,11 +85,11 @@ Each seed trains for {settings.steps:,} steps. `curves.csv` has the mean return 
 def ranking(lines: Sequence[Line], env: str) -> str:
     """The agents that reached the solved level, fastest first, then the final returns of the others."""
     own = [line for line in lines if line["env"] == env]
-    reached = sorted((line for line in own if _steps_to_solve(line)), key=lambda line: line["steps_to_solve"])
-    parts = [f"{line['agent']} after {_steps_to_solve(line)}" for line in reached]
-    parts += [f"{line['agent']} ends at {line['final_mean']:.2f}" for line in own if not _steps_to_solve(line)]
+    reached = sorted((line for line in own if steps_to_solve(line)), key=lambda line: line["steps_to_solve"])
+    parts = [f"{line['agent']} after {steps_to_solve(line)}" for line in reached]
+    parts += [f"{line['agent']} ends at {line['final_mean']:.2f}" for line in own if not steps_to_solve(line)]
     return ", ".join(parts)
 
 
-def _steps_to_solve(line: Line) -> str:
+def steps_to_solve(line: Line) -> str:
     return f"{line['steps_to_solve']:,.0f} steps" if math.isfinite(line["steps_to_solve"]) else ""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from self_imitation.config import TrainConfig
 from self_imitation.experiments import campaign
-from self_imitation.experiments.campaign import Line, Settings, Variant
-from self_imitation.experiments.grid_worlds import GridWorlds, ranking
+from self_imitation.experiments.campaign import Line, Settings, Variant, markdown
+from self_imitation.experiments.grid_worlds import GridWorlds, ranking, steps_to_solve
 from self_imitation.report.curves import Curve
 from self_imitation.training.run import Run
 
@@ -34,6 +34,7 @@ GROUPS: Mapping[str, Mapping[str, Variant]] = {
 }
 """Panels of the figure, and their agents."""
 VARIANTS: Mapping[str, Variant] = {name: variant for group in GROUPS.values() for name, variant in group.items()}
+PANELS: Mapping[str, str] = {name: group for group, members in GROUPS.items() for name in members}
 
 
 class Systems(GridWorlds):
@@ -58,15 +59,37 @@ can't be used here."""
         ]
 
     def curves(self, loaded: Sequence[Run]) -> list[Curve]:
-        panels = {name: group for group, members in GROUPS.items() for name in members}
         names = [campaign.variant_of(run, self.variants) for run in loaded]
         return [
-            dataclasses.replace(run.curve, env=panels[name], label=name)
+            dataclasses.replace(run.curve, env=PANELS[name], label=name)
             for run, name in zip(loaded, names, strict=True)
         ]
 
     def line(self, run: Run) -> Line:
         return {**super().line(run), "agent": campaign.variant_of(run, self.variants)}
 
+    def table(self, lines: Sequence[Line]) -> str:
+        header = "kind", "agent", "final return (95 %)", "seeds that solve it (95 %)", "mean reaches that level after"
+        rows = []
+        for line in lines:
+            final = "{final_mean:.2f} ({final_low:.2f} to {final_high:.2f})".format(**line)
+            solved = "{solved} of {seeds} ({solved_low:.0%} to {solved_high:.0%})".format(**line)
+            rows.append((PANELS[line["agent"]], line["agent"], final, solved, steps_to_solve(line) or "never"))
+        return markdown(header, rows)
+
     def comparison(self, lines: Sequence[Line]) -> str:
-        return f"When the mean over seeds first solved the task: {ranking(lines, ENV)}."
+        solved = [line for line in lines if steps_to_solve(line)]
+        return f"""\
+When the mean over seeds first solved the task: {ranking(solved, ENV) or "never"}.
+
+How the variants differ, which helps to read the table:
+
+- With a temperature α, the policy term of self-imitation is weighted by α and the value term by 1, instead of 1 and
+  0.005, and V, which A2C trains on rewards alone, is compared with returns that include entropies. So the smaller α,
+  the weaker the imitation; the larger, the more a long episode is worth, whatever it collects.
+- The n-step bound looks five steps ahead. It only exceeds V where V has not learnt what comes next, and the values of
+  A2C's policy, which eats the apples, are what it looks ahead with.
+- Priorities are (R - V)+, so nearly all sampled steps have R > V as long as any have: the share that the coefficient
+  follows stays near 1.
+- The count-based bonus counts states; SimHash counts the cells of a random partition, in which some states that differ
+  by a flag only may fall together."""
