@@ -192,10 +192,13 @@ def test_a_setting_without_effect_is_refused():
         ({"sil.updates": 8}, "sil.updates_schedule", "bandit", "linear"),
         ({"sil.bandit_window": 10}, "sil.updates_schedule", "constant", "bandit"),
         ({"sil.bandit_window": 10}, "sil.updates_schedule", "linear", "bandit"),
+        ({"simhash.renew_steps": 10}, "simhash.hash", "static", "learned"),
+        ({"acer.segment_steps": 10}, "acer.replay_ratio", 0, 2),
     ],
 )
-def test_settings_of_a_schedule_or_bound_that_is_not_used_are_refused(change, other, value, effective):
-    defaults = resolve("key-door-treasure", "authors")
+def test_settings_of_something_that_is_not_used_are_refused(change, other, value, effective):
+    agent = {"sil": "a2c+sil", "simhash": "a2c+simhash", "acer": "acer"}[other.partition(".")[0]]
+    defaults = resolve("key-door-treasure", "authors", {"agent": agent})
     (name, number), *_ = change.items()
     with pytest.raises(UsageError) as error:
         refuse_unused(override(defaults, {**change, other: value}), defaults)

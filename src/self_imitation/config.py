@@ -155,6 +155,13 @@ NO_EFFECT = (
     ("sil.bandit_window", "sil.updates_schedule", "constant"),
     ("sil.bandit_window", "sil.updates_schedule", "linear"),
     ("sil.updates", "sil.updates_schedule", "bandit"),
+    ("simhash.learning_rate", "simhash.hash", "static"),
+    ("simhash.renew_steps", "simhash.hash", "static"),
+    *(
+        (f"{learner}.{name}", f"{learner}.replay_ratio", 0)
+        for learner in ("acer", "acper")
+        for name in ("buffer_size", "batch_size", "segment_steps", "learning_starts")
+    ),
 )
 """A setting, and the value of another one with which it has no effect."""
 
@@ -233,7 +240,7 @@ def refuse_unused(config: TrainConfig, defaults: TrainConfig) -> None:
     if environments.find(config.env).atari_rom and config.normalise.observations:
         raise bad_value("normalise.observations", True, "allowed for Atari games: False (pixels are scaled to [0, 1])")
     for name, other, value in NO_EFFECT:
-        if name in changed and after[other] == value:
+        if name in changed and after.get(other) == value:
             raise bad_value(name, after[name], f"it has no effect with {other} = {value}")
     for name, own in config.replay.items():
         field_name = f"{name}.importance_exponent"

@@ -94,7 +94,8 @@ def parse_agent(name: str) -> AgentName:
         if rest.count(part) > 1:
             raise UsageError(f"agent: {name!r} names {part!r} twice")
         if part != SELF_IMITATION and (reason := _learners[learner].component.refuses_bonuses):
-            raise UsageError(f"agent: {name!r} is not allowed; {reason}")
+            allowed = f"{learner}, {learner}+{SELF_IMITATION}"
+            raise UsageError(f"agent: {name!r} is not allowed; {reason}; allowed: {allowed}")
     return AgentName(learner, SELF_IMITATION in rest, tuple(sorted(part for part in rest if part != SELF_IMITATION)))
 
 

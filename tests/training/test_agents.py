@@ -2,14 +2,15 @@
 
 import dataclasses
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import small_config, small_run
 
 from self_imitation import registry
-from self_imitation.errors import UsageError
-from self_imitation.training import agents, backends
+from self_imitation.errors import DeviceMemoryError, UsageError
+from self_imitation.training import agents, backends, loop
 from self_imitation.training.trainer import Trainer
 
 ENVIRONMENTS = {"grid world": "key-door-treasure", "vector": "gym:CartPole-v1", "image": "atari:Pong"}
@@ -97,3 +98,12 @@ def test_acer_learns_to_balance_a_pole(tmp_path):
     settings = {"num_envs": 16, "network.hidden": (64, 64), "acer.learning_starts": 2000, "log_every": 20_000}
     run = small_run(tmp_path / "run", "gym:CartPole-v1", agent="acer", steps=60_000, **{**settings, "seeds": 1})
     assert run.metrics()[-1]["return_latest"] > 80
+
+
+def test_a_bonus_that_does_not_fit_into_memory_is_refused_with_what_to_lower(tmp_path, monkeypatch):
+    """Before the machine runs out of it: while components are initialised there are several copies of their states."""
+    monkeypatch.setattr(loop, "os", SimpleNamespace(sysconf=lambda name: 1000))  # a million bytes
+    monkeypatch.setattr(loop, "_bytes", lambda tree: 300_000)
+    with pytest.raises(DeviceMemoryError, match=r"lower seeds \(now 1\), cts\.levels \(now 2\), cts\.side \(now 6\)"):
+        small_run(tmp_path / "run", "atari:Pong", **settings_of("a2c+sil+cts"))
+    assert not (tmp_path / "run").exists()

@@ -51,7 +51,7 @@ SMALLEST_PROBABILITY = 1e-6
 
 @dataclass(frozen=True)
 class ACERConfig(ReplayConfig):
-    """ACER (Wang et al. 2016). Defaults: OpenAI's baselines, except for the sizes of the replay buffer."""
+    """ACER (Wang et al. 2016). Defaults: OpenAI's baselines, but a smaller buffer and a constant learning rate."""
 
     gamma: float = setting(0.99, real(0, 1))
     """Discount."""
@@ -66,15 +66,18 @@ class ACERConfig(ReplayConfig):
     average_decay: float = setting(0.99, real(0, 1))
     """alpha: decay of the average policy network, per gradient step."""
     replay_ratio: int = setting(4, whole(0, 1024))
-    """Updates on replayed segments per iteration. Deviation: the paper of ACER draws this number (Poisson)."""
+    """Updates on replayed segments per iteration. Deviation: the ACER paper and OpenAI's baselines
+    draw this number from a Poisson distribution."""
     batch_size: int = setting(16, whole(1, 2**20))
     """Replayed segments per update (as many as environments)."""
     segment_steps: int = setting(20, whole(1, 65_536))
     """Steps of a replayed segment (as many as in a rollout)."""
     learning_starts: int = setting(10_000, whole(0))
-    """No replay until the buffer holds more than this many steps (OpenAI's baselines: as many of each environment)."""
+    """No replay until the buffer holds more than this many steps (OpenAI's baselines: this many from each
+    environment)."""
     buffer_size: int = setting(50_000, whole(1, 10**8))
-    """Capacity of the replay buffer in steps of finished episodes (OpenAI's baselines: as many of each environment)."""
+    """Capacity of the replay buffer in steps of finished episodes (OpenAI's baselines: this many for each
+    environment)."""
     priority_exponent: float = setting(0.0, real(0, 4))
     """Sample segments in proportion to max((R - V)+, 1e-6) of their first step, to this power. 0: uniformly (ACER)."""
     importance_exponent: float = setting(0.0, real(0, 1))
@@ -207,7 +210,7 @@ class ACER(Learner):
     defaults = {"num_steps": 20, "optimiser.max_grad_norm": 10.0}  # noqa: RUF012
     tolerates_lag = True
     action_values = True
-    refuses_bonuses = "it replays stored rewards, which have no bonus: Q would mix two reward functions"
+    refuses_bonuses = "stored rewards have no bonus, so that Q would be trained on two reward functions"
     replay_extras = (REWARD, STEPS_LEFT, LOG_PROBS, TERMINAL)
 
     @classmethod

@@ -132,6 +132,8 @@ class Bonus(ABC):
 
     Config: ClassVar[type]
     """Dataclass of the bonus's settings."""
+    memory_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that its memory depends on, where it needs much."""
 
     def __init__(self, config: Any, spec: Spec):
         """Raises a `UsageError` if it can't be used with such observations."""

@@ -32,7 +32,7 @@ def self_imitation_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " batch"], Metrics]]:
     """Eq. 1: L = E[L_policy + beta L_value], each sample times its importance weight; also returns (R - V)+ of each.
 
-    With a temperature alpha (section 4.3): R - alpha log pi in the place of R, and L = E[alpha L_policy + L_value],
+    With a temperature alpha (section 4.3): R - alpha log pi in place of R, and L = E[alpha L_policy + L_value],
     whose gradient is that of 1/2 (R - Q)+^2 with Q = V + alpha log pi.
 
     A weight of 0 marks an empty entry of the batch.

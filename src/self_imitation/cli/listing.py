@@ -43,9 +43,11 @@ def list_names(arguments: Sequence[str]) -> int:
         for name, summary in rows.items():
             print(f"  {name:{width}}  {summary}")
     first, second, *_ = learners
+    alone = [name for name, entry in learners.items() if entry.component.refuses_bonuses]
     example = f"{first}, {second}+{SELF_IMITATION}, {first}+{SELF_IMITATION}+{next(iter(bonuses))}"
     print(
-        f"Agents\n  A learner, then +{SELF_IMITATION} for self-imitation, then + any bonus, for example:\n  {example}"
+        f"Agents\n  A learner, then +{SELF_IMITATION} for self-imitation, then + any bonus"
+        f" (but none with {' and '.join(alone)}), for example:\n  {example}"
     )
     return 0
 

@@ -20,15 +20,15 @@ DIRECTORY = (lambda v: v != "", "a directory")
 
 @dataclass(frozen=True)
 class ReproduceArguments:
-    """Reproduce a figure of the paper: train, plot, and write a results page with tables and intervals."""
+    """Run an experiment of the paper, or one beyond it: train, plot, and write a results page with intervals."""
 
     experiment: tyro.conf.Positional[
         Literal["grid-worlds", "mujoco", "atari", "acper", "atari-bonuses", "systems", "sparse"]
     ]
     """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
     PPO+SIL, with one optimiser and with two, on six tasks with normal and delayed rewards; atari: section 5.3, A2C and
-    A2C+SIL on Freeway and Montezuma's Revenge; acper: section 5.5, ACPER beside them on four Atari games; systems: all
-    agents that make sense on Apple-Key-Door-Treasure, among them ACPER and lower-bound soft Q-learning (sections 5.5
+    A2C+SIL on Freeway and Montezuma's Revenge; acper: section 5.5, ACPER, A2C and A2C+SIL on four games; systems: all
+    agents that can be used on Apple-Key-Door-Treasure, among them ACPER and lower-bound soft Q-learning (sections 5.5
     and 4). Beyond the paper: atari-bonuses: A2C+SIL with exploration bonuses on Montezuma's Revenge and Venture;
     sparse: six tasks that pay rarely, with the defaults for any Gymnasium environment. Atari games need a GPU."""
     out: str | None = setting(None, DIRECTORY)

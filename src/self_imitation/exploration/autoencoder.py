@@ -15,7 +15,7 @@ from self_imitation.arrays import select
 from self_imitation.networks.actor_critic import Convolution, Linear
 
 SIDE = 52
-"""Pixels of a frame in each direction (paper of SimHash, appendix)."""
+"""Pixels of a frame in each direction (SimHash paper, appendix)."""
 CODE_UNITS = 512
 """D, units of the code layer (authors' code)."""
 NOISE = 0.3

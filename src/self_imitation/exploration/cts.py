@@ -34,11 +34,11 @@ class CTSConfig:
     """Pseudo-counts from a CTS density model: beta / sqrt(N + 0.01) added to the on-policy reward."""
 
     scale: float = setting(0.01, real(0))
-    """beta; ten times this is the bonus for a frame like no other (paper of pseudo-counts: 0.01 for A3C+)."""
+    """beta; a frame that looks like none before it is paid about ten times this (pseudo-count paper: 0.01 for A3C+)."""
     side: int = setting(42, whole(1, 84))
-    """Height and width, in pixels, to which frames are down-sampled (paper of pseudo-counts)."""
+    """Height and width, in pixels, to which frames are down-sampled (pseudo-count paper)."""
     levels: int = setting(8, whole(2, 16))
-    """Levels of grey to which pixels are quantised (paper of pseudo-counts: 3 bits). Memory grows with levels^5: 300 MB
+    """Levels of grey to which pixels are quantised (pseudo-count paper: 3 bits). Memory grows with levels^5: 300 MB
     per seed with 8 levels and 42 x 42 pixels."""
 
 
@@ -77,6 +77,7 @@ class CTSBonus(Bonus):
     """Pseudo-counts of frames, for environments with image observations."""
 
     Config = CTSConfig
+    memory_settings = ("levels", "side")
 
     def __init__(self, config: CTSConfig, spec: Spec):
         require_images(spec, "cts")
@@ -170,7 +171,7 @@ def _mix(odds: Float[Array, " pixels"], own: Probability, child: Probability) ->
 def _switch(posterior: Float[Array, " pixels"], frames: Int[Array, ""]) -> Float[Array, " pixels"]:
     """The odds after the t-th frame: the posterior ones, with an exchange of weight at the rate 1 / (t + 1)."""
     # Deviation: the authors' code computes the weight of the child from the new weight of the estimate; here, as in the
-    # paper of CTS, both come from the old ones.
+    # CTS paper, both come from the old ones.
     time = frames.astype(jnp.float32)
     return (time * posterior + 1) / (time + posterior)
 

@@ -22,7 +22,7 @@ from self_imitation.networks.actor_critic import Linear
 from self_imitation.settings import real, setting
 from self_imitation.types import Metrics, Rollout, Spec
 
-# The network and its inputs (paper of PixelCNN pseudo-counts, appendix).
+# The network and its inputs (PixelCNN pseudo-count paper, appendix).
 SIDE = 42
 LEVELS = 8
 REACH = 3
@@ -41,7 +41,7 @@ MIN_COUNT = 1.0
 
 @dataclass(frozen=True)
 class PixelCNNConfig:
-    """Pseudo-counts from a PixelCNN density model. Defaults: paper of PixelCNN pseudo-counts."""
+    """Pseudo-counts from a PixelCNN density model. Defaults: PixelCNN pseudo-count paper."""
 
     scale: float = setting(1.0, real(0))
     """beta, the largest bonus."""

@@ -25,12 +25,12 @@ from self_imitation.settings import real, setting, whole
 from self_imitation.types import Metrics, Observation, Rollout, Spec
 
 MAX_DEVIATION = 5.0
-"""Embedded observations are normalised and clipped to ± this value (paper of RND, section 2.4)."""
+"""Embedded observations are normalised and clipped to ± this value (RND paper, section 2.4)."""
 
 
 @dataclass(frozen=True)
 class RNDConfig:
-    """Random network distillation. Defaults: paper of RND, table 5, where it gives a value."""
+    """Random network distillation. Defaults: RND paper, table 5, where it gives a value."""
 
     coef: float = setting(1.0, real(0))
     """Coefficient of the intrinsic advantage (1; that of the extrinsic one is 2)."""

@@ -38,7 +38,7 @@ ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class SimHashConfig:
-    """Counts of hashed observations. Defaults: paper of SimHash, appendix, where it gives a value."""
+    """Counts of hashed observations. Defaults: SimHash paper, appendix, where it gives a value."""
 
     scale: float = setting(0.01, real(0))
     """beta, the bonus for the first visit to a code (authors' code)."""

@@ -21,7 +21,7 @@ COLOURS = (("#7f7f7f", "#2c6fbb"), ("#d98c1f", "#b3303a"), ("#8fbf5a", "#2e7d32"
 OTHER_COLOURS = ("#17a2a2", "#d6539f", "#8c564b", "#b5a518")
 """Of labels that are no agent's name, and of agents whose colour is taken."""
 FEW_SEEDS = 5
-"""Up to this many seeds, the curve of each seed is drawn in the place of a band, which is as wide as the picture."""
+"""Up to this many seeds, the curve of each seed is drawn in place of a band, which is as wide as the picture."""
 
 
 @dataclass(frozen=True)

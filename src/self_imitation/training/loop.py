@@ -12,8 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from self_imitation import registry
 from self_imitation.config import TrainConfig
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
+from self_imitation.settings import flatten
 from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
@@ -27,6 +29,8 @@ ETA_AFTER = 0.5
 MIN_ETA = 10.0
 """Shorter remaining times, in seconds, are not reported."""
 
+COPIES_AT_START = 3
+"""Of the states of learners and bonuses, in addition to the one that trains."""
 INERT = 0.01
 """Self-imitation with a smaller share of the steps in parameter space is reported."""
 
@@ -168,8 +172,9 @@ class Training:
         """Linux grants more memory than there is, and then the machine stalls."""
         if self.trainer.groups[0].device.platform != "cpu" or not hasattr(os, "sysconf"):
             return
-        one = jax.tree.leaves(self.trainer.groups[0].one_seed)
-        need = self.config.seeds * sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in one)
+        one = self.trainer.groups[0].one_seed
+        # Components are initialised one by one, stacked and copied to the device: several copies at the start.
+        need = self.config.seeds * (_bytes(one) + COPIES_AT_START * _bytes(one[0].components))
         have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if need > have:
             sizes = f"{need / 1e9:.0f} GB needed, {have / 1e9:.0f} GB available"
@@ -244,7 +249,8 @@ class Training:
         empty = [int(row["seed"]) for row in rows if row.get("memory_size") == 0]
         self._warned = bool(unrewarded or empty)
         if not any(self.counters.episodes):
-            self.listener.message("no episode has ended yet: returns are unknown, and there is nothing to imitate")
+            effect = ", and there is nothing to imitate" if self.config.parts.self_imitation else ""
+            self.listener.message(f"no episode has ended yet: returns are unknown{effect}")
         elif unrewarded:
             self.listener.message(
                 f"no episode of seeds {unrewarded} had a return other than 0: nothing to learn from yet"
@@ -321,12 +327,22 @@ def _has_reward(row: Row) -> bool:
     return any(row[name] != 0 and math.isfinite(row[name]) for name in ("return_mean", "return_best"))
 
 
+def _bytes(tree: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
 def _smaller(config: TrainConfig) -> str:
     """Which settings need less memory."""
-    lower = f"lower seeds (now {config.seeds})"
-    for name, own in config.replay.items():
-        return f"{lower}, {name}.buffer_size (now {own.buffer_size:,}) or {name}.batch_size (now {own.batch_size})"
-    return f"{lower}, num_envs (now {config.num_envs}) or num_steps (now {config.num_steps})"
+    names = ["seeds"]
+    for bonus in config.parts.bonuses:
+        names += [f"{bonus}.{name}" for name in registry.bonuses()[bonus].component.memory_settings]
+    for own in config.replay:
+        names += [f"{own}.buffer_size", f"{own}.batch_size"]
+    if not config.replay:
+        names += ["num_envs", "num_steps"]
+    values = flatten(config)
+    *most, last = [f"{name} (now {values[name]:,})" for name in names]
+    return f"lower {', '.join(most)} or {last}"
 
 
 def _in_words(seconds: float) -> str:
