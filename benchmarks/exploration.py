@@ -45,24 +45,27 @@ class Updates:
         stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
         self.state = stack(*[bonus.init(jax.random.key(seed), ENVS) for seed in range(seeds)])
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state)) // seeds
-        self.rollout = stack(*[film(np.random.default_rng(seed)) for seed in range(seeds)])
+        # Another rollout in each round: what depends on frames alone would be computed once.
+        self.rollouts = stack(*[stack(*[film(seed, number) for seed in range(seeds)]) for number in range(ROUNDS)])
         self._run = jax.jit(partial(_rounds, bonus), donate_argnums=0)
 
     def __call__(self) -> Any:
-        self.state, rewards = self._run(self.state, self.rollout)
+        self.state, rewards = self._run(self.state, self.rollouts)
         return rewards
 
 
-def _rounds(bonus: Bonus, state: Any, rollout: Rollout) -> tuple[Any, Any]:
-    def once(state: Any, key: Array) -> tuple[Any, Any]:
+def _rounds(bonus: Bonus, state: Any, rollouts: Rollout) -> tuple[Any, Any]:
+    def once(state: Any, given: tuple[Rollout, Array]) -> tuple[Any, Any]:
+        rollout, key = given
         state, exploration, _ = jax.vmap(bonus.update, (0, 0, None))(state, rollout, key)
         return state, exploration
 
-    return jax.lax.scan(once, state, jax.random.split(jax.random.key(0), ROUNDS))
+    return jax.lax.scan(once, state, (rollouts, jax.random.split(jax.random.key(0), ROUNDS)))
 
 
-def film(generator: np.random.Generator) -> Rollout:
+def film(seed: int, number: int) -> Rollout:
     """A picture, with a square at a random place in each frame."""
+    generator = np.random.default_rng((seed, number))
     picture = (np.add.outer(np.arange(84), np.arange(84)) // 24 * 32 % 256).astype(np.uint8)
     frames = np.tile(picture[..., None], (STEPS + 1, ENVS, 1, 1, SPEC.stack))
     for step, env, frame in np.ndindex(STEPS + 1, ENVS, SPEC.stack):
