@@ -10,8 +10,7 @@ from helpers import SMALL_FLAGS, assert_same_checkpoint, finish, rows, sil
 from self_imitation.storage import checkpoint, files
 
 STEPS = 60_000
-AGENT = ["--agent", "a2c+sil+exp+simhash", "--sil.temperature", 0.1, "--sil.updates-schedule", "bandit"]
-FLAGS = [*SMALL_FLAGS, *AGENT, "--log-every", 4000, "--checkpoint-seconds", 0]
+FLAGS = [*SMALL_FLAGS, "--agent", "a2c+sil+exp+simhash", "--log-every", 4000, "--checkpoint-seconds", 0]
 
 
 def wait_for_rows(process):

