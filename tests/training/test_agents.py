@@ -10,7 +10,7 @@ from helpers import small_config, small_run
 
 from self_imitation import registry
 from self_imitation.errors import DeviceMemoryError, UsageError
-from self_imitation.training import agents, backends, loop
+from self_imitation.training import agents, backends, memory
 from self_imitation.training.trainer import Trainer
 
 ENVIRONMENTS = {"grid world": "key-door-treasure", "vector": "gym:CartPole-v1", "image": "atari:Pong"}
@@ -102,8 +102,8 @@ def test_acer_learns_to_balance_a_pole(tmp_path):
 
 def test_a_bonus_that_does_not_fit_into_memory_is_refused_with_what_to_lower(tmp_path, monkeypatch):
     """Before the machine runs out of it: while components are initialised there are several copies of their states."""
-    monkeypatch.setattr(loop, "os", SimpleNamespace(sysconf=lambda name: 1000))  # a million bytes
-    monkeypatch.setattr(loop, "_bytes", lambda tree: 300_000)
+    monkeypatch.setattr(memory, "os", SimpleNamespace(sysconf=lambda name: 1000))  # a million bytes
+    monkeypatch.setattr(memory, "_bytes", lambda tree: 300_000)
     with pytest.raises(DeviceMemoryError, match=r"lower seeds \(now 1\), cts\.levels \(now 2\), cts\.side \(now 6\)"):
         small_run(tmp_path / "run", "atari:Pong", **settings_of("a2c+sil+cts"))
     assert not (tmp_path / "run").exists()

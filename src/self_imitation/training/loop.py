@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +11,13 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from self_imitation import registry
 from self_imitation.config import TrainConfig
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
-from self_imitation.settings import flatten
 from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training import backends
+from self_imitation.training import backends, memory
 from self_imitation.training.backends import Backend
 from self_imitation.training.trainer import Trainer
 
@@ -29,8 +26,6 @@ ETA_AFTER = 0.5
 MIN_ETA = 10.0
 """Shorter remaining times, in seconds, are not reported."""
 
-COPIES_AT_START = 3
-"""Of the states of learners and bonuses, in addition to the one that trains."""
 INERT = 0.01
 """Self-imitation with a smaller share of the steps in parameter space is reported."""
 
@@ -80,7 +75,7 @@ class Training:
         self.trainer = Trainer(config, backend)
         self._warned = False
         try:
-            self._check_host_memory()
+            memory.check_host(self.trainer.groups[0], config)
             with self._explain_out_of_memory():
                 restored = self._restore()
                 self._resumed = restored is not None
@@ -168,18 +163,6 @@ class Training:
             rate = done * config.steps_per_iteration * config.seeds / seconds
             self.listener.message(f"{rate:,.0f} steps/s; about {_in_words(remaining)} remaining")
 
-    def _check_host_memory(self) -> None:
-        """Linux grants more memory than there is, and then the machine stalls."""
-        if self.trainer.groups[0].device.platform != "cpu" or not hasattr(os, "sysconf"):
-            return
-        one = self.trainer.groups[0].one_seed
-        # Components are initialised one by one, stacked and copied to the device: several copies at the start.
-        need = self.config.seeds * (_bytes(one) + COPIES_AT_START * _bytes(one[0].components))
-        have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if need > have:
-            sizes = f"{need / 1e9:.0f} GB needed, {have / 1e9:.0f} GB available"
-            raise DeviceMemoryError(f"out of memory: {sizes}; {_smaller(self.config)}")
-
     @contextlib.contextmanager
     def _explain_out_of_memory(self) -> Iterator[None]:
         try:
@@ -188,9 +171,9 @@ class Training:
             # The latter is raised by computations whose inputs did not fit.
             if not any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory")):
                 raise
-            raise DeviceMemoryError(
-                f"out of memory on {self.trainer.device}; {_smaller(self.config)}; training stopped, {self._kept()}"
-            ) from error
+            advice = memory.what_to_lower(self.config)
+            text = f"out of memory on {self.trainer.device}; {advice}; training stopped, {self._kept()}"
+            raise DeviceMemoryError(text) from error
 
     def _refuse_non_finite(self) -> None:
         found = self.trainer.first_bad()
@@ -325,24 +308,6 @@ def _is_inert(row: Row) -> bool:
 def _has_reward(row: Row) -> bool:
     """Whether some episode of this row had a return other than 0."""
     return any(row[name] != 0 and math.isfinite(row[name]) for name in ("return_mean", "return_best"))
-
-
-def _bytes(tree: Any) -> int:
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _smaller(config: TrainConfig) -> str:
-    """Which settings need less memory."""
-    names = ["seeds"]
-    for bonus in config.parts.bonuses:
-        names += [f"{bonus}.{name}" for name in registry.bonuses()[bonus].component.memory_settings]
-    for own in config.replay:
-        names += [f"{own}.buffer_size", f"{own}.batch_size"]
-    if not config.replay:
-        names += ["num_envs", "num_steps"]
-    values = flatten(config)
-    *most, last = [f"{name} (now {values[name]:,})" for name in names]
-    return f"lower {', '.join(most)} or {last}"
 
 
 def _in_words(seconds: float) -> str:
