@@ -14,7 +14,7 @@ from tabular import make_rollout
 from self_imitation import registry
 from self_imitation.errors import UsageError
 from self_imitation.exploration.cts import CTSBonus, CTSConfig
-from self_imitation.exploration.pseudo_counts import frames_reached
+from self_imitation.exploration.frames import frames_reached
 from self_imitation.storage import checkpoint
 from self_imitation.types import Discrete, Spec
 

@@ -12,11 +12,9 @@ from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.components import Exploration, Learner
 from self_imitation.algorithm.rollouts import bootstrap_values, flatten_time
 from self_imitation.arrays import masked_mean, require_same_shape, scan_unrolled
+from self_imitation.replay.buffer import LOG_PROB
 from self_imitation.settings import real, setting
 from self_imitation.types import ActorCritic, Distribution, Metrics, Params, Rollout, TrainState
-
-LOG_PROB = "log_prob"
-"""The extra that a rollout must carry: log mu(a|s) of the policy that acted."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class GridWorlds(Experiment):
     defaults = Settings(steps=2_000_000, seeds=16)
     environments: Sequence[str] = tuple(BEST_RETURN)
     agents: Sequence[str] = ("a2c", "a2c+exp", "a2c+sil", "a2c+sil+exp")
+    first_column = "environment"
+    """Of the table."""
 
     def configs(self, settings: Settings, folder: Path) -> list[TrainConfig]:
         cases = product(self.environments, self.agents)
@@ -59,12 +61,21 @@ class GridWorlds(Experiment):
     def table(self, lines: Sequence[Line]) -> str:
         final = "{final_mean:.2f} ({final_low:.2f} to {final_high:.2f})"
         solved = "{solved} of {seeds} ({solved_low:.0%} to {solved_high:.0%})"
-        header = "environment", "agent", "final return (95 %)", "seeds that solve it (95 %)"
+        header = self.first_column, "agent", "final return (95 %)", "seeds that solve it (95 %)"
         rows = [
-            (line["env"], line["agent"], final.format(**line), solved.format(**line), steps_to_solve(line) or "never")
+            (
+                self.first_cell(line),
+                line["agent"],
+                final.format(**line),
+                solved.format(**line),
+                steps_to_solve(line) or "never",
+            )
             for line in lines
         ]
         return markdown((*header, "mean reaches that level after"), rows)
+
+    def first_cell(self, line: Line) -> str:
+        return line["env"]
 
     def text(self, lines: Sequence[Line], loaded: Sequence[Run], settings: Settings) -> str:
         return f"""\

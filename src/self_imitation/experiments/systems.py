@@ -6,7 +6,7 @@ from pathlib import Path
 
 from self_imitation.config import TrainConfig
 from self_imitation.experiments import campaign
-from self_imitation.experiments.campaign import Line, Settings, Variant, markdown
+from self_imitation.experiments.campaign import Line, Settings, Variant
 from self_imitation.experiments.grid_worlds import GridWorlds, ranking, steps_to_solve
 from self_imitation.report.curves import Curve
 from self_imitation.training.run import Run
@@ -51,6 +51,7 @@ can't be used here."""
     defaults = Settings(steps=2_000_000, seeds=8)
     figure = {"columns": 3}  # noqa: RUF012
     variants: Mapping[str, Variant] = VARIANTS
+    first_column = "kind"
 
     def configs(self, settings: Settings, folder: Path) -> list[TrainConfig]:
         return [
@@ -68,14 +69,8 @@ can't be used here."""
     def line(self, run: Run) -> Line:
         return {**super().line(run), "agent": campaign.variant_of(run, self.variants)}
 
-    def table(self, lines: Sequence[Line]) -> str:
-        header = "kind", "agent", "final return (95 %)", "seeds that solve it (95 %)", "mean reaches that level after"
-        rows = []
-        for line in lines:
-            final = "{final_mean:.2f} ({final_low:.2f} to {final_high:.2f})".format(**line)
-            solved = "{solved} of {seeds} ({solved_low:.0%} to {solved_high:.0%})".format(**line)
-            rows.append((PANELS[line["agent"]], line["agent"], final, solved, steps_to_solve(line) or "never"))
-        return markdown(header, rows)
+    def first_cell(self, line: Line) -> str:
+        return PANELS[line["agent"]]
 
     def comparison(self, lines: Sequence[Line]) -> str:
         solved = [line for line in lines if steps_to_solve(line)]

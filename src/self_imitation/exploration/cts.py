@@ -18,8 +18,8 @@ from self_imitation.algorithm.components import Bonus, Exploration
 from self_imitation.algorithm.rollouts import flatten_time
 from self_imitation.arrays import masked_mean
 from self_imitation.errors import UsageError
-from self_imitation.exploration.frames import require_images
-from self_imitation.exploration.pseudo_counts import count_bonus, frame_size, frames_reached, pseudo_count
+from self_imitation.exploration.frames import frame_size, frames_reached, require_images
+from self_imitation.exploration.pseudo_counts import pseudo_count, pseudo_count_bonus
 from self_imitation.settings import real, setting, whole
 from self_imitation.types import Metrics, Rollout, Spec
 
@@ -105,7 +105,7 @@ class CTSBonus(Bonus):
         log_before, log_after = before.log(), after.log()
         gain = jnp.sum(log_after - log_before, axis=-1)
         count = pseudo_count(jnp.sum(log_after, axis=-1), gain)
-        bonus = jnp.where(valid, count_bonus(count, self.config.scale), 0.0).reshape(rollout.reward.shape)
+        bonus = jnp.where(valid, pseudo_count_bonus(count, self.config.scale), 0.0).reshape(rollout.reward.shape)
         log_density = masked_mean(jnp.sum(log_before, axis=-1), valid)
         metrics = {"cts_bonus": masked_mean(bonus, rollout.valid), "cts_log_density": log_density}
         return state, Exploration(reward=bonus), metrics

@@ -5,10 +5,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 
+from self_imitation.algorithm.rollouts import flatten_time, reached_observation
 from self_imitation.errors import UsageError
-from self_imitation.types import Observation, Spec
+from self_imitation.types import Observation, Rollout, Spec
 
 
 def require_images(spec: Spec, bonus: str) -> None:
@@ -51,3 +52,18 @@ def _overlaps(size: int, side: int) -> Float[np.ndarray, "small large"]:
 def quantise(frames: Float[Array, "*batch"], levels: int) -> Int[Array, "*batch"]:
     """Grey values from 0 to 255 as one of `levels` levels of equal width."""
     return jnp.floor(frames * (levels / 256)).astype(jnp.int32)
+
+
+def frame_size(spec: Spec, side: int) -> tuple[int, int]:
+    """Height and width of the frames that a model sees: at most `side`, and never more than the image has."""
+    height, width = spec.observation_shape[:2]
+    return min(side, height), min(side, width)
+
+
+def frames_reached(spec: Spec, rollout: Rollout, side: int, levels: int) -> UInt8[Array, "frames height width"]:
+    """The newest frame of the observation that each step reached, in order of time and then of environment.
+
+    Frames are grey, down-sampled to `frame_size` and quantised to integers below `levels`.
+    """
+    grey = newest_grey_frame(flatten_time(reached_observation(rollout)), spec)
+    return quantise(downsample(grey, side), levels).astype(jnp.uint8)

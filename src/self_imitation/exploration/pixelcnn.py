@@ -14,10 +14,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from self_imitation.algorithm.components import Bonus, Exploration
-from self_imitation.algorithm.rollouts import flatten_time, reached_observation
 from self_imitation.arrays import masked_mean, select
 from self_imitation.exploration.counts import MAX_COUNT
-from self_imitation.exploration.frames import downsample, newest_grey_frame, quantise, require_images
+from self_imitation.exploration.frames import frames_reached, require_images
 from self_imitation.networks.actor_critic import Linear
 from self_imitation.settings import real, setting
 from self_imitation.types import Metrics, Rollout, Spec
@@ -127,8 +126,7 @@ class PixelCNNBonus(Bonus):
     def update(
         self, state: PixelCNNState, rollout: Rollout, key: PRNGKeyArray
     ) -> tuple[PixelCNNState, Exploration, Metrics]:
-        grey = newest_grey_frame(flatten_time(reached_observation(rollout)), self.spec)
-        frames = quantise(downsample(grey, SIDE), LEVELS)
+        frames = frames_reached(self.spec, rollout, SIDE, LEVELS).astype(jnp.int32)
         frames = frames.reshape(*rollout.reward.shape, *frames.shape[1:])
         valid = jnp.ones_like(rollout.terminated) if rollout.valid is None else rollout.valid
 
