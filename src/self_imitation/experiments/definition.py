@@ -205,12 +205,17 @@ def _parts(kind: type[T], entries: Any, place: str) -> Iterable[T]:
 
 def _build(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:
     """A dataclass from a table, with lists as tuples; unknown fields and bad values raise a `UsageError`."""
-    fields = {field.name for field in dataclasses.fields(kind) if "allowed" in field.metadata}  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(kind) if "allowed" in field.metadata}  # type: ignore[arg-type]
     for name in data:
         if name not in fields:
-            known = fields | ({"task", "agent"} if kind is Definition else set())
+            known = [*fields, *(("task", "agent") if kind is Definition else ())]
             raise UsageError(f"{prefix}{unknown_name('field', name, known)}")
-    built = kind(**{name: _tuples(value) for name, value in data.items()})
+    given = {name: _tuples(value) for name, value in data.items()}
+    for name, field in fields.items():
+        allowed, text = field.metadata["allowed"]
+        if name in given and not allowed(given[name]):
+            raise bad_value(prefix + name, given[name], f"allowed: {text}")
+    built = kind(**given)
     check(built, prefix)
     return built
 
