@@ -79,11 +79,18 @@ const page = (() => {
     };
   }
 
+  const svgButton = {
+    name: "Download plot as an SVG",
+    icon: Plotly.Icons.disk,
+    click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: figure.dataset.file || "figure" }),
+  };
+
+  // The buttons are listed, and none of plotly's others is shown: one of them uploads the figure to a server.
   const config = {
     responsive: true,
     displaylogo: false,
     displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    modeBarButtons: [["toImage", svgButton, "zoom2d", "pan2d", "resetScale2d"]],
   };
 
   const data = JSON.parse(document.getElementById("data").textContent);
