@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,9 @@ class Chart:
     """Name of its files, without suffix."""
     data: dict[str, Any]
     """For the script."""
-    table: Table | None = field(default=None)
+    table: Table
+    files: Sequence[str] = ()
+    """For papers, relative to the page."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def styles(definition: Definition) -> list[Style]:
 def panels(results: Results, section: str) -> list[Chart]:
     """Learning curves: one chart for each task, or for each group of agents that share a panel."""
     definition = results.definition
-    charts = []
+    charts: list[Chart] = []
     for task in definition.tasks:
         for group in dict.fromkeys(agent.group for agent in definition.agents):
             agents = [agent for agent in definition.agents if agent.group == group]
@@ -115,19 +117,19 @@ def _estimates(curve: Curve) -> list[Estimate | None]:
 
 def _points(curve: Curve) -> dict[str, Any]:
     estimates = _estimates(curve)
-    seconds = _plain(curve.seconds)
+    seconds = plain(curve.seconds)
     return {
         "steps": curve.steps.tolist(),
         "seconds": None if None in seconds else seconds,
-        "mean": _plain(e and e.mean for e in estimates),
-        "low": _plain(e and e.low for e in estimates),
-        "high": _plain(e and e.high for e in estimates),
+        "mean": plain(e and e.mean for e in estimates),
+        "low": plain(e and e.low for e in estimates),
+        "high": plain(e and e.high for e in estimates),
         "n": np.isfinite(curve.values).sum(axis=1).tolist(),
-        "seeds": [_plain(seed) for seed in curve.values.T],
+        "seeds": [plain(seed) for seed in curve.values.T],
     }
 
 
-def _plain(values: Iterable[float | None]) -> list[float | None]:
+def plain(values: Iterable[float | None]) -> list[float | None]:
     """For JSON, which has no NaN; five digits are more than a screen shows."""
     return [None if value is None or not math.isfinite(value) else float(f"{value:.5g}") for value in values]
 

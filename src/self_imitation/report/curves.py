@@ -16,6 +16,7 @@ from self_imitation.report import statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = (("#7f7f7f", "#2c6fbb"), ("#c4770f", "#b3303a"), ("#6a9a36", "#2e7d32"), ("#a06fb5", "#5e35b1"))
 """Of agents without and with self-imitation: without a bonus, with the first registered one, the second ... Each has a
@@ -56,15 +57,22 @@ def draw(
     measure: str = "return, mean over seeds",
 ) -> None:
     """Save a picture with one panel per environment, in this many columns, and one line per curve."""
+    figure(curves, title, columns, measure).savefig(path, dpi=130)
+
+
+def figure(
+    curves: Sequence[Curve], title: str = "", columns: int | None = None, measure: str = "return, mean over seeds"
+) -> "Figure":
+    """As `draw` saves it."""
     from matplotlib.figure import Figure
 
     environments = list(dict.fromkeys(curve.env for curve in curves))
     columns = min(columns or len(environments), len(environments))
     rows = -(-len(environments) // columns)
-    figure = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
+    drawn = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
     colour_of = colours([curve.label for curve in curves])
     for panel, env in enumerate(environments, start=1):
-        axis = figure.add_subplot(rows, columns, panel)
+        axis = drawn.add_subplot(rows, columns, panel)
         for curve in curves:
             if curve.env == env:
                 _draw_one(axis, curve, colour_of[curve.label])
@@ -76,7 +84,7 @@ def draw(
         axis.grid(alpha=0.25)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, loc="best")
-    figure.savefig(path, dpi=130)
+    return drawn
 
 
 def interpolated(curve: Curve) -> np.ndarray:

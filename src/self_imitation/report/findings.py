@@ -89,9 +89,17 @@ def differences(results: Results) -> list[Difference]:
         if min(map(len, both)):
             interval = statistics.contrast_interval(both, [1, -1], comparisons=read_together)
             mean = float(both[0].mean() - both[1].mean())
-            estimate = Estimate(mean, *interval, results.definition.digits_of(task), signed=True)
+            estimate = _with_enough_digits(Estimate(mean, *interval, results.definition.digits_of(task), signed=True))
         found.append(Difference(task.name, first, second, estimate, (len(both[0]), len(both[1]))))
     return found
+
+
+def _with_enough_digits(estimate: Estimate) -> Estimate:
+    """So many that an interval that excludes zero is seen to."""
+    end = min(abs(estimate.low), abs(estimate.high))
+    if not estimate.low * estimate.high > 0:
+        return estimate
+    return estimate._replace(digits=max(estimate.digits, math.ceil(-math.log10(end))))
 
 
 def findings(results: Results) -> list[Finding]:
@@ -118,16 +126,18 @@ def _shares(
     results: Results, tasks: Iterable[str], agents: Iterable[str], expected: bool
 ) -> Iterator[tuple[Mark, str]]:
     """Whether more than half of the seeds solve a task (or do not, unless `expected`), beyond doubt."""
+    tasks = list(tasks)
     for task in tasks:
         for agent in agents:
+            name = agent if len(tasks) == 1 else f"{agent} on {task}"
             counts = solved(results, task, agent)
             if counts is None:
-                yield NOT_RUN, f"{agent} on {task}: not run"
+                yield NOT_RUN, f"{name}: not run"
                 continue
             low, high = statistics.fraction_interval(*counts)
             learnt = low > 0.5 if expected else high < 0.5
             contrary = high < 0.5 if expected else low > 0.5
-            text = f"{agent} on {task}: {counts[0]} of {counts[1]} seeds solve it ({low:.0%} to {high:.0%})"
+            text = f"{name}: {counts[0]} of {counts[1]} seeds solve it ({100 * low:.0f} to {100 * high:.0f} %)"
             yield SHOWN if learnt else OPPOSITE if contrary else NOT_SHOWN, text
 
 

@@ -27,13 +27,13 @@ def scores(results: Results) -> Table:
             "status": status(results, task, agent),
         }
         rows.append(row)
-    steps = f", {short(definition.paper_steps)} steps" if definition.paper_steps else ""
+    steps = f", {about(definition.paper_steps)} steps" if definition.paper_steps else ""
     optional = {
         "paper": f"paper{steps}",
         "solved": "seeds that solve it (95 %)",
-        "solved_after": "mean solves it after",
+        "solved_after": "mean solves it after (steps)",
         "steps": "steps per seed",
-        "status": "",
+        "status": "status",
     }
     columns |= {name: heading for name, heading in optional.items() if any(row[name] for row in rows)}
     caption = f"Final return{'s beside those of the paper' if 'paper' in columns else ''}; intervals over n seeds"
@@ -46,7 +46,7 @@ def status(results: Results, task: str, agent: str) -> str:
     if not made:
         return "not run"
     seeds = len(results.finals(task, agent))
-    parts = [f"{short(made)} of {short(planned)} steps"] if made < planned else []
+    parts = [f"{about(made)} of {about(planned)} steps"] if made < planned else []
     parts += [f"{seeds} of {results.definition.seeds} seeds"] if seeds < results.definition.seeds else []
     return f"shortened: {', '.join(parts)}" if parts else ""
 
@@ -56,7 +56,7 @@ def _solved(results: Results, task: str, agent: str) -> str | None:
     if counts is None:
         return None
     low, high = statistics.fraction_interval(*counts)
-    return f"{counts[0]} of {counts[1]} ({low:.0%} to {high:.0%})"
+    return f"{counts[0]} of {counts[1]} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def others_of_the_paper(results: Results) -> Table | None:
@@ -117,7 +117,7 @@ def overview(all_results: Sequence[Results]) -> Table:
                 "experiment": results.definition.title,
                 "runs": f"{len(ran)} of {len(cases)}",
                 "seeds": _range([str(count) for count in seeds]),
-                "steps": _range([short(count) for count in steps]),
+                "steps": _range([about(count) for count in steps]),
                 "time": None if seconds is None else duration(seconds),
                 "date": (results.provenance.get("date") or "")[:10] or None,
             }
@@ -137,6 +137,11 @@ def _range(values: Sequence[str]) -> str | None:
     if not values:
         return None
     return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
+
+
+def about(steps: int) -> str:
+    """To three digits."""
+    return short(float(f"{steps:.3g}"))
 
 
 def duration(seconds: float) -> str:

@@ -89,7 +89,8 @@ def to_csv(table: Table) -> str:
     writer.writeheader()
     for row in table.rows:
         plain: dict[str, object] = {}
-        for name, cell in row.items():
+        for name in table.columns:
+            cell = row[name]
             if isinstance(cell, Estimate):
                 values = (f"{value:.6g}" if math.isfinite(value) else "" for value in cell[:3])
                 plain |= zip(_parts(name, True), values, strict=True)

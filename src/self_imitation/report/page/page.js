@@ -69,7 +69,7 @@ const page = (() => {
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("var(--muted)") },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 48, r: 12, t: 12, b: 44 },
+      margin: { l: 48, r: 12, t: 28, b: 44 },
       hovermode: "x unified",
       hoverlabel: { bgcolor: colour("var(--surface)"), bordercolor: colour("var(--line)"), font: { color: ink } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("var(--muted)"), activecolor: ink },
@@ -78,6 +78,16 @@ const page = (() => {
       yaxis: axis(y),
     };
   }
+
+  // The table of contents marks the section that is read.
+  const links = [...document.querySelectorAll(".contents a")];
+  const sections = links.map((link) => document.getElementById(link.hash.slice(1)));
+  function markSection() {
+    const read = sections.findLastIndex((section) => section.getBoundingClientRect().top < innerHeight / 3);
+    links.forEach((link, at) => (at === Math.max(0, read) ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+  }
+  addEventListener("scroll", markSection, { passive: true });
+  markSection();
 
   const svgButton = {
     name: "Download plot as an SVG",
