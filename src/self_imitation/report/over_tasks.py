@@ -112,7 +112,7 @@ def _improvement(results: Results, common: Common, drawn: Sequence[Style]) -> li
     )
     words = "; ".join(f"{name} {own}" for name, own in zip(names, text, strict=True))
     summary = f"Probability that a run of the first agent scores higher than one of the second: {words}."
-    drawing = Bars(names, [series], "probability of improvement", reference=0.5)
+    drawing = Bars(names, [series], "probability", reference=0.5)
     return [Figure(f"{results.definition.name}-improvement", "Probability of improvement", summary, drawing)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from self_imitation.experiments.results import Results
 from self_imitation.report import findings, statistics
 from self_imitation.report.curves import short
-from self_imitation.report.tables import Cell, Number, Table
+from self_imitation.report.tables import Cell, Number, Table, text
 
 
 def scores(results: Results) -> Table:
@@ -35,8 +35,14 @@ def scores(results: Results) -> Table:
         "steps": "steps per seed",
         "status": "status",
     }
+    lengths = {row["steps"] for row in rows}
+    after = ""
+    if len(lengths) == 1:
+        del optional["steps"]
+        after = f" after {text(lengths.pop())} steps"
     columns |= {name: heading for name, heading in optional.items() if any(row[name] for row in rows)}
-    caption = f"Final return{'s beside those of the paper' if 'paper' in columns else ''}; intervals over n seeds"
+    paper = " beside those of the paper" if "paper" in columns else ""
+    caption = f"Final returns{after}{paper}; Student's intervals over n seeds"
     return Table(f"{definition.name}-scores", caption, columns, rows)
 
 

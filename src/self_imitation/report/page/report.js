@@ -3,6 +3,7 @@
 
 (() => {
   const charts = [];
+  const LEGEND = { orientation: "h", yref: "container", y: 1, yanchor: "top", x: 0 };
 
   // Plotly reads a few HTML tags in labels; names must stay text.
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -123,7 +124,7 @@
         x: series.values,
         y: names,
         marker: { color: page.colour(series.colour) },
-        error_x: series.low && {
+        error_x: series.low.some((low) => low !== null) && {
           type: "data",
           symmetric: false,
           array: series.values.map((value, at) => (series.high[at] === null ? 0 : series.high[at] - value)),
@@ -136,10 +137,10 @@
         textposition: "none",
         hovertemplate: `%{y}<br>${plain(series.name)}: %{text}<extra></extra>`,
       }));
-      Object.assign(layout, { hovermode: "closest", height: 90 + 15 * names.length * (0.6 + figure.series.length * 0.6) });
-      Object.assign(layout, { showlegend: figure.series.length > 1, legend: { orientation: "h", y: 1, yanchor: "bottom" } });
+      Object.assign(layout, { hovermode: "closest", bargap: 0.3, showlegend: figure.series.length > 1, legend: LEGEND });
+      layout.height = 110 + names.length * (10 + 14 * figure.series.length);
+      layout.margin.t = layout.showlegend ? 40 : 12;
       Object.assign(layout.yaxis, { autorange: "reversed", gridcolor: "rgba(0,0,0,0)", type: "category", dtick: 1 });
-      Object.assign(layout.xaxis, figure.range ? { range: figure.range } : {});
       if (figure.reference !== undefined) {
         const line = { color: page.colour("var(--muted)"), width: 1, dash: "dot" };
         layout.shapes = [{ type: "line", x0: figure.reference, x1: figure.reference, yref: "paper", y0: 0, y1: 1, line }];
@@ -165,7 +166,7 @@
         },
       ]);
       traces.filter((trace) => trace.fill).forEach((trace) => (trace.showlegend = false));
-      Object.assign(layout, { showlegend: true, legend: { orientation: "h", y: 1, yanchor: "bottom" } });
+      Object.assign(layout, { showlegend: true, legend: LEGEND });
       return [traces, layout];
     };
   }
@@ -179,8 +180,7 @@
     chart.draw = () => {
       chart.drawn = true;
       const [traces, layout] = describe();
-      const toImageButtonOptions = { filename: element.dataset.file, scale: 2 };
-      Plotly.react(element, traces, layout, { ...page.config, toImageButtonOptions });
+      Plotly.react(element, traces, layout, page.config);
     };
     chart.redraw = () => chart.drawn && chart.draw();
     charts.push(chart);
