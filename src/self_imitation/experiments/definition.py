@@ -65,8 +65,6 @@ class Task:
     """Scores that count as 0 and as 1 in aggregates over tasks; for Atari those of a random and of a human player."""
     paper: Mapping[str, float] = _table(table_of(NUMBER))
     """Scores in the paper, by agent. Names that are not agents of the experiment get columns of their own."""
-    claim: str = setting("", TEXT)
-    """What the paper says about the task."""
     about: str = setting("", TEXT)
     """What the task is, for the page."""
     digits: int | None = setting(None, or_none(whole(0, 9)))
@@ -85,6 +83,21 @@ class Agent:
     """Settings with candidate values. All combinations are tried on other seeds; the best one is used."""
     group: str = setting("", TEXT)
     """Panel of the figure. Empty: the panel of the task."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper claims, in words and as what must hold; a report says whether it does."""
+
+    text: str = setting("", NAME)
+    tasks: tuple[str, ...] = setting((), list_of(NAME))
+    """None given: all."""
+    higher: tuple[tuple[str, str], ...] = setting((), list_of(list_of(NAME, 2)))
+    """Pairs from `compare`: the first agent is better."""
+    solved: tuple[str, ...] = setting((), list_of(NAME))
+    """Agents that solve the tasks with more than half of their seeds."""
+    unsolved: tuple[str, ...] = setting((), list_of(NAME))
+    """Agents that solve them with less than half."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +134,7 @@ class Definition:
     """Name of a run's directory."""
     tasks: tuple[Task, ...] = ()
     agents: tuple[Agent, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)
@@ -185,11 +199,12 @@ def parse(text: str, source: str, name: str = "") -> Definition:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{source}: not valid TOML: {error}") from None
-    tasks, agents = data.pop("task", []), data.pop("agent", [])
+    tasks, agents, claims = data.pop("task", []), data.pop("agent", []), data.pop("claim", [])
     definition = dataclasses.replace(
         _build(Definition, {"name": name, "title": data.get("name", name), **data}, f"{source}: "),
         tasks=tuple(_parts(Task, tasks, f"{source}: task")),
         agents=tuple(_parts(Agent, agents, f"{source}: agent")),
+        claims=tuple(_parts(Claim, claims, f"{source}: claim")) if claims else (),
     )
     _check_names(definition, source)
     return definition
@@ -208,7 +223,7 @@ def _build(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:
     fields = {field.name: field for field in dataclasses.fields(kind) if "allowed" in field.metadata}  # type: ignore[arg-type]
     for name in data:
         if name not in fields:
-            known = [*fields, *(("task", "agent") if kind is Definition else ())]
+            known = [*fields, *(("task", "agent", "claim") if kind is Definition else ())]
             raise UsageError(f"{prefix}{unknown_name('field', name, known)}")
     given = {name: _tuples(value) for name, value in data.items()}
     for name, field in fields.items():
@@ -239,16 +254,30 @@ def _check_names(definition: Definition, source: str) -> None:
         for name in pair:
             if name not in agents:
                 raise UsageError(f"{source}: compare: {unknown_name('agent', name, agents)}")
+    for claim in definition.claims:
+        _check_claim(claim, definition, f"{source}: claim {claim.text!r}: ")
     for agent in definition.agents:
         if both := set(agent.search) & set(agent.settings):
             raise bad_value(f"{source}: agent {agent.name!r}: search", both.pop(), "it is one of its settings")
 
 
+def _check_claim(claim: Claim, definition: Definition, prefix: str) -> None:
+    tasks, agents = [task.name for task in definition.tasks], [agent.name for agent in definition.agents]
+    pairs = [" > ".join(pair) for pair in definition.compare]
+    known = {"tasks": tasks, "solved": agents, "unsolved": agents, "higher": pairs}
+    used = {**{field: getattr(claim, field) for field in known}, "higher": [" > ".join(pair) for pair in claim.higher]}
+    for field, names in used.items():
+        for name in names:
+            if name not in known[field]:
+                raise UsageError(f"{prefix}{unknown_name(field, name, known[field])}")
+
+
 def to_toml(definition: Definition) -> str:
     """As `parse` reads it; fields with their default value are left out."""
     data = _changed(definition)
-    tasks, agents = data.pop("tasks", ()), data.pop("agents", ())
-    data |= {"task": [_changed(task) for task in tasks], "agent": [_changed(agent) for agent in agents]}
+    for plural, name in (("claims", "claim"), ("tasks", "task"), ("agents", "agent")):
+        if parts := data.pop(plural, ()):
+            data[name] = [_changed(part) for part in parts]
     return tomli_w.dumps(data, multiline_strings=True)
 
 

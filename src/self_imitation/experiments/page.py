@@ -53,8 +53,8 @@ def text(results: Results) -> str:
         "![Learning curves](figure.png)",
         _missing(results),
         markdown(results_tables.scores(results)),
-        f"Scores are means over seeds of {FINAL[definition.measure]}, with Student's intervals over n seeds; intervals of "
-        "shares are Wilson's.",
+        f"Scores are means over seeds of {FINAL[definition.measure]}, with Student's intervals over n seeds; intervals "
+        "of shares are Wilson's.",
         *_optional(results_tables.others_of_the_paper(results)),
         *_claims(results),
         *_differences(results),
@@ -142,7 +142,7 @@ def _choices(results: Results) -> list[str]:
     first, last = results.choices[0]["seeds"][0], results.choices[0]["seeds"][-1]
     return [
         "## Chosen settings",
-        f"Chosen by the highest mean on seeds {first} to {last}, which are not reported; `choices.json` has all scores.",
+        f"The highest mean on seeds {first} to {last}, which are not reported; `choices.json` has all scores.",
         _markdown(("task", "agent", "chosen", "candidates", "steps"), rows),
     ]
 
