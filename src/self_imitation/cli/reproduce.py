@@ -48,7 +48,7 @@ class ReproduceArguments:
     dry_run: bool = False
     """Only print what would be trained, and how long that takes by measured rates."""
     report_only: bool = False
-    """Only report on existing runs, even unfinished ones."""
+    """Only report on existing runs, even unfinished ones; without runs, write the page of existing results anew."""
     runs: str | None = setting(None, DIRECTORY)
     """Directory of the runs. None: runs/NAME."""
     out: str | None = setting(None, DIRECTORY)
@@ -84,7 +84,10 @@ def reproduce(arguments: Sequence[str]) -> int:
             if not finished:
                 print(f"Stopped; progress saved. Resume with: {command}")
                 return status
-        found = collect.collect(plan.definition, plan.folder, plan.planned)
+        if given.report_only and not plan.folder.exists() and (plan.out / results.DEFINITION).exists():
+            found = results.read(plan.out)
+        else:
+            found = collect.collect(plan.definition, plan.folder, plan.planned)
         with files.explain_failure(plan.out):
             results.write(found, plan.out)
             page.write(found, plan.out)

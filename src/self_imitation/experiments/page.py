@@ -16,6 +16,12 @@ FINAL = {
     "return_mean": "each seed's mean return in its last logging interval",
     "return_latest": "each seed's mean return over its last 100 episodes",
 }
+FILES = """\
+`experiment.toml` is the experiment, `scores.csv` has the scores of each seed, `curves.csv` the curves, and
+`provenance.json` the versions and times of each run; `table.csv` and `contrasts.csv` have the tables above.
+`sil report` makes a web page of them."""
+FEWEST_TASKS = 3
+"""With fewer, aggregates over tasks say less than the table of scores."""
 AXIS = {"return_mean": "mean return", "return_latest": "mean return of the last 100 episodes"}
 
 
@@ -25,10 +31,15 @@ def write(results: Results, out: Path) -> None:
     files.write_atomically(out / "table.csv", tables.to_csv(scores))
     if differences:
         files.write_atomically(out / "contrasts.csv", tables.to_csv(differences))
+    else:
+        (out / "contrasts.csv").unlink(missing_ok=True)
+    import matplotlib
+
     definition = results.definition
     figure = curves.figure(drawn_curves(results), columns=definition.columns, measure=AXIS[definition.measure])
-    for suffix in ("png", "svg"):
-        figure.savefig(out / f"figure.{suffix}", dpi=130)
+    figure.savefig(out / "figure.png", dpi=130)
+    with matplotlib.rc_context({"svg.hashsalt": definition.name}):  # the same file each time
+        figure.savefig(out / "figure.svg", metadata={"Date": None})
     files.write_atomically(out / "README.md", text(results))
 
 
@@ -52,10 +63,9 @@ def text(results: Results) -> str:
         definition.introduction.strip(),
         "![Learning curves](figure.png)",
         _missing(results),
-        markdown(results_tables.scores(results)),
-        f"Scores are means over seeds of {FINAL[definition.measure]}, with Student's intervals over n seeds; intervals "
-        "of shares are Wilson's.",
-        *_optional(results_tables.others_of_the_paper(results)),
+        *_with_caption(results_tables.scores(results)),
+        _measured(results),
+        *_with_caption(results_tables.others_of_the_paper(results)),
         *_claims(results),
         *_differences(results),
         *_over_tasks(results),
@@ -67,9 +77,14 @@ def text(results: Results) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def _measured(results: Results) -> str:
+    shares = " Intervals of shares are Wilson's." if any(task.solved for task in results.definition.tasks) else ""
+    return f"Returns are means over seeds of {FINAL[results.definition.measure]}.{shares}"
+
+
 def summary(results: Results) -> str:
     """For the terminal: the table of scores, and what is missing."""
-    return "\n".join(filter(None, [markdown(results_tables.scores(results)), _missing(results).strip("*")]))
+    return "\n".join(filter(None, [markdown(results_tables.scores(results)), _missing(results).replace("*", "")]))
 
 
 def markdown(table: Table) -> str:
@@ -83,43 +98,40 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
-def _optional(table: Table | None) -> list[str]:
+def _with_caption(table: Table | None) -> list[str]:
     return [] if table is None else [f"{table.caption}:", markdown(table)]
 
 
 def _missing(results: Results) -> str:
-    """What was shortened and what was not run."""
-    shortened = [
-        f"{task} {agent} ({made:,} of {planned:,} steps)"
-        for (task, agent), (made, planned) in results.shortened().items()
-    ]
-    absent = [f"{task} {agent}" for task, agent in results.not_run()]
-    kinds = {"Shortened": shortened, "Not run": absent}
-    sentences = [f"{kind}: {'; '.join(names)}." for kind, names in kinds.items() if names]
-    return f"**{' '.join(sentences)}**" if sentences else ""
+    """How much was shortened or not run; the table of scores names the runs."""
+    runs, short, absent = len(list(results.cases())), len(results.shortened()), len(results.not_run())
+    kinds = {"shorter than planned": short, "not run": absent}
+    parts = [f"{count} of {runs} runs {'is' if count == 1 else 'are'} {kind}" for kind, count in kinds.items() if count]
+    return f"**Not complete: {', '.join(parts)} (column *status*).**" if parts else ""
 
 
 def _claims(results: Results) -> list[str]:
     found = findings.findings(results)
     rows = [(finding.text, finding.mark.text, "; ".join(finding.evidence)) for finding in found]
-    return ["## The paper's claims", _markdown(("claim", "here", "what was found"), rows)] if rows else []
+    return ["## Claims", _markdown(("claim", "here", "what was found"), rows)] if rows else []
 
 
 def _differences(results: Results) -> list[str]:
     table = results_tables.differences(results)
-    return ["## Differences between agents", f"{table.caption}.", markdown(table)] if table else []
+    return ["## Differences between agents", *_with_caption(table)] if table else []
 
 
 def _over_tasks(results: Results) -> list[str]:
     common = over_tasks.common_scores(results)
-    if common is None:
+    if common is None or len(common.tasks) < FEWEST_TASKS:
         return []
     try:
         table, _ = over_tasks.aggregates(results, common)
     except UsageError as error:
         return [f"Not computed: {error}."]
     games = [over_tasks.human_normalised(results)[0]] if over_tasks.games(results) else []
-    return ["## Over all tasks", *(part for own in (table, *games) for part in _optional(own))]
+    which = f"{len(common.tasks)} of {len(results.definition.tasks)} tasks have scores of all agents that were run."
+    return ["## Over tasks", which, *(part for own in (table, *games) for part in _with_caption(own))]
 
 
 def _tasks(results: Results) -> list[str]:
@@ -160,10 +172,5 @@ def _provenance(results: Results) -> str:
         f"Commit {known['commit']}." if known["commit"] else "",
         f"{known['date'][:10]}." if known["date"] else "",
     ]
-    files_text = (
-        "`experiment.toml` is the experiment, `scores.csv` has the scores of each seed, `curves.csv` the curves, "
-        "`provenance.json` the versions and times of each run; `table.csv` and `contrasts.csv` have the tables above. "
-        "`sil report` makes a web page of them."
-    )
     command = known["command"] or "a command that was not recorded"
-    return f"Produced by\n\n    {command}\n\n{' '.join(filter(None, sentences))}\n\n{files_text}"
+    return f"Produced by\n\n    {command}\n\n{' '.join(filter(None, sentences))}\n\n{FILES}"
