@@ -1,5 +1,6 @@
 """What an experiment would train, and how long that takes."""
 
+import pytest
 from experiments.small import SMALL, small, write_runs
 
 from self_imitation.experiments import definition as definitions
@@ -17,6 +18,11 @@ def test_new_runs_are_estimated_by_the_table_of_rates(tmp_path):
     assert (plain.name, plain.steps, plain.seeds, plain.state) == ("Maze_a2c", 8000, 2, "new")
     assert counting.rate == plain.rate, "that of the agent without its bonus"
     assert plain.seconds == 16_000 / plain.rate
+
+
+def test_five_seeds_on_two_cores_take_as_long_as_six(tmp_path):
+    five, six = (expected(definitions.resized(small(LONG), seeds=seeds), tmp_path)[0] for seeds in (5, 6))
+    assert five.seconds == pytest.approx(six.seconds)
 
 
 def test_unfinished_runs_are_estimated_by_their_own_rate(tmp_path):

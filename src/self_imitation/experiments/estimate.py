@@ -1,6 +1,7 @@
 """What an experiment would train, and how long that takes by measured rates."""
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -68,13 +69,18 @@ def _expected(config: TrainConfig, folder: Path, gpu: bool) -> Expected:
 
 
 def _measured(config: TrainConfig, gpu: bool) -> tuple[float | None, str]:
-    """From the table of measured rates: that of the agent, or of the same one without bonuses."""
+    """From the table of measured rates: that of the agent, or of the same one without bonuses.
+
+    Seeds that can't be divided equally among the workers of that machine leave some of them idle.
+    """
     without_bonuses = f"{config.parts.learner}{f'+{SELF_IMITATION}' * config.parts.self_imitation}"
     device = "gpu" if gpu and config.env.startswith("atari:") else "cpu"
     for agent in (config.agent, without_bonuses):
         for row in _rates():
             if fnmatch(config.env, row["env"]) and fnmatch(agent, row["agent"]) and row["device"] == device:
-                return float(row["steps_per_second"]), row["machine"]
+                workers = int(row["workers"])
+                busy = config.seeds / (workers * math.ceil(config.seeds / workers))
+                return busy * float(row["steps_per_second"]), row["machine"]
     return None, "not measured"
 
 
