@@ -45,7 +45,9 @@ def test_finished_runs_take_no_time(tmp_path):
 
 def test_runs_whose_rate_was_never_measured_are_counted_apart(tmp_path):
     text = LONG.replace("key-door-treasure", "gym:CartPole-v1")
-    assert "about 0 s, and 2 runs for which no rate was measured" in estimate.in_words(expected(small(text), tmp_path))
+    assert "32,000 steps of all seeds: 2 runs for which no rate was measured" in estimate.in_words(
+        expected(small(text), tmp_path)
+    )
 
 
 def test_atari_is_estimated_for_a_gpu_if_there_is_one(tmp_path):

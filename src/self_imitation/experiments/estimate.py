@@ -15,6 +15,7 @@ from self_imitation.experiments import runs, search
 from self_imitation.experiments.definition import Definition
 from self_imitation.experiments.runs import Case
 from self_imitation.registry import SELF_IMITATION
+from self_imitation.report.results_tables import duration
 from self_imitation.storage import metrics_file
 
 
@@ -90,13 +91,6 @@ def _rates() -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def duration(seconds: float) -> str:
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def in_words(expected: Sequence[Expected]) -> str:
     """A line for each run, then their sum and where the estimate comes from."""
     width = max(len(run.name) for run in expected)
@@ -108,9 +102,10 @@ def in_words(expected: Sequence[Expected]) -> str:
     total = sum(run.seconds or 0.0 for run in left)
     steps = sum((run.steps - run.made) * run.seeds for run in left)
     unknown = sum(run.seconds is None for run in left)
-    lines.append(f"{len(left)} of {len(expected)} runs to train, {steps:,} steps of all seeds: about {duration(total)}")
-    if unknown:
-        lines[-1] += f", and {unknown} runs for which no rate was measured"
+    known = [f"about {duration(total)}"] if unknown < len(left) or not left else []
+    unmeasured = [f"{unknown} runs for which no rate was measured"] if unknown else []
+    time = " and ".join(known + unmeasured)
+    lines.append(f"{len(left)} of {len(expected)} runs to train, {steps:,} steps of all seeds: {time}")
     if sources := sorted({run.source for run in left if run.rate}):
         lines.append(f"Rates were measured on: {'; '.join(sources)}. Other machines differ.")
     return "\n".join(lines)
