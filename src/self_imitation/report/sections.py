@@ -97,6 +97,8 @@ def _parts(results: Results, folder: Path) -> list[Part]:
         parts.append(
             Part("Beside the paper, game by game", over_tasks.human_normalised(results), [_chart(gain, folder)])
         )
+    if tried := results_tables.choices(results):
+        parts.append(Part("How settings were chosen", [tried]))
     return parts
 
 
