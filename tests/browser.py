@@ -54,7 +54,8 @@ def requests(driver):
 
 def overflows(driver):
     """Whether the page can be scrolled sideways."""
-    return driver.execute_script("return document.documentElement.scrollWidth > innerWidth")
+    root = "document.documentElement"
+    return driver.execute_script(f"return {root}.scrollWidth > {root}.clientWidth")
 
 
 def accessibility_faults(driver):
