@@ -9,7 +9,7 @@ from self_imitation.experiments import definition as definitions
 from self_imitation.experiments import results
 from self_imitation.experiments.results import Curve, Results, Score
 
-HOSTILE = "<img src=x onerror='window.hacked = 1'>"
+HOSTILE = "<b>bold</b><img src=x onerror='window.hacked = 1'>"
 TEXT = f"""
 title = "Sample {HOSTILE}"
 introduction = "An **introduction** with {HOSTILE} in it."

@@ -125,8 +125,9 @@ def test_it_follows_the_theme_of_the_system_and_the_button(page):
 
 def test_html_in_names_stays_text(page):
     assert page.execute_script("return window.hacked") is None
-    assert page.execute_script("return document.querySelectorAll('main img').length") == 0
-    places = [".claim", *(f"#experiment-sample {part}" for part in ("h2", ".prose", "h4", "> .scroll tbody th", "dd", "pre"))]
+    assert page.execute_script("return document.querySelectorAll('main img, main b').length") == 0
+    inside = ("h2", ".prose", "h4", "> .scroll tbody th", "dd", "pre")
+    places = [".claim", *(f"#experiment-sample {part}" for part in inside)]
     for place in places:
         assert sample_results.HOSTILE in page.find_element("css selector", place).get_attribute("textContent"), place
     ticks = [tick.text for tick in page.find_elements("css selector", ".bars .ytick text")]
