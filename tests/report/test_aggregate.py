@@ -9,8 +9,7 @@ import pytest
 from self_imitation.environments import atari_scores
 from self_imitation.errors import UsageError
 from self_imitation.experiments import definition as definitions
-from self_imitation.experiments.results import Results, Score
-from self_imitation.report import across_tasks, aggregate
+from self_imitation.report import aggregate
 
 HARD = """Alien, Amidar, BankHeist, Freeway, Frostbite, Gravitar, Hero, MontezumaRevenge, MsPacman, PrivateEye, Qbert,
 Venture, WizardOfWor, Zaxxon"""
@@ -22,29 +21,27 @@ def _few_resamples(monkeypatch):
     monkeypatch.setattr(aggregate, "RESAMPLES", 300)
 
 
-@pytest.fixture(scope="module")
-def atari():
-    return Results(definitions.read("atari-49"), [], [], {"runs": []})
+TASKS = definitions.read("atari-49").tasks
 
 
 @pytest.mark.parametrize(("agent", "median", "above"), [("a2c", 96.1, 23), ("acper", 46.8, 18), ("a2c+sil", 138.7, 29)])
-def test_the_papers_table_gives_its_medians_and_games_above_human(atari, agent, median, above):
-    scores = across_tasks.paper_normalised(atari)[agent]
-    assert round(100 * aggregate.aggregates(scores)["median"].value, 1) == median
-    assert aggregate.above_human(scores[0]) == above
+def test_the_papers_table_gives_its_medians_and_games_above_human(agent, median, above):
+    scores = np.array([aggregate.normalise(task.paper[agent], *task.normalise) for task in TASKS])
+    assert round(100 * aggregate.aggregates(scores[None])["median"].value, 1) == median
+    assert aggregate.above_human(scores) == above
 
 
-def test_the_papers_table_improves_35_games_and_11_of_14_hard_ones(atari):
-    gains = across_tasks.relative_gains(atari, "a2c+sil", "a2c", paper=True)
+def test_the_papers_table_improves_35_games_and_11_of_14_hard_ones():
+    gains = {t.name: aggregate.relative(t.paper["a2c+sil"], t.paper["a2c"], *t.normalise) for t in TASKS}
     assert sum(gain > aggregate.IMPROVED for gain in gains.values()) == 35
     assert sum(gains[game] > aggregate.IMPROVED for game in re.findall(r"\w+", HARD)) == 11
     assert sum(gain > 0 for gain in gains.values()) == 38, "by plain comparison"
 
 
-def test_the_experiment_has_the_scores_of_the_papers_table(atari):
+def test_the_experiment_has_the_scores_of_the_papers_table():
     table = atari_scores.table()
-    assert [task.name for task in atari.definition.tasks] == list(table)
-    for task in atari.definition.tasks:
+    assert [task.name for task in TASKS] == list(table)
+    for task in TASKS:
         known = table[task.name]
         assert task.paper == {"a2c": known["a2c"], "acper": known["acper"], "a2c+sil": known["a2c_sil"]}
         assert task.normalise == (known["random"], known["human"])
@@ -86,24 +83,6 @@ def test_profiles_are_the_share_of_runs_above_each_threshold():
     assert list(profile.share) == [1, 0.75, 0.5, 0]
     assert list(profile.low) == [1, 0.5, 0.5, 0]
     assert list(profile.high) == [1, 1, 0.5, 0], "of the second task, both runs are above 0.4 in any sample"
-
-
-def test_aggregates_use_the_tasks_that_all_agents_have_and_the_same_number_of_seeds(atari):
-    def scores(task, agent, *finals):
-        return [Score(task, agent, seed, 1, final, final) for seed, final in enumerate(finals)]
-
-    rows = [
-        *scores("Alien", "a2c", 227.8, 6875.4, np.nan),
-        *scores("Alien", "a2c+sil", 6875.4, 227.8),
-        *scores("Pong", "a2c", -20.7, 9.3, 9.3),
-        *scores("Pong", "a2c+sil", 9.3),
-        *scores("Amidar", "a2c", 5.8),
-    ]
-    tasks, found = across_tasks.normalised(Results(atari.definition, rows, [], {"runs": []}))
-    assert tasks == ["Alien", "Pong"]
-    assert found["a2c"].tolist() == [[0, 0], [1, 1]]
-    assert found["a2c+sil"].tolist() == [[1, 1]]
-    assert "acper" not in found
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):

@@ -65,8 +65,6 @@ class Task:
     """Scores that count as 0 and as 1 in aggregates over tasks; for Atari those of a random and of a human player."""
     paper: Mapping[str, float] = _table(table_of(NUMBER))
     """Scores in the paper, by agent. Names that are not agents of the experiment get columns of their own."""
-    claim: str = setting("", TEXT)
-    """What the paper says about the task."""
     about: str = setting("", TEXT)
     """What the task is, for the page."""
     digits: int | None = setting(None, or_none(whole(0, 9)))
@@ -222,12 +220,17 @@ def _parts(kind: type[T], entries: Any, place: str) -> Iterable[T]:
 
 def _build(kind: type[T], data: Mapping[str, Any], prefix: str) -> T:
     """A dataclass from a table, with lists as tuples; unknown fields and bad values raise a `UsageError`."""
-    fields = {field.name for field in dataclasses.fields(kind) if "allowed" in field.metadata}  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(kind) if "allowed" in field.metadata}  # type: ignore[arg-type]
     for name in data:
         if name not in fields:
-            known = fields | ({"task", "agent", "claim"} if kind is Definition else set())
+            known = [*fields, *(("task", "agent", "claim") if kind is Definition else ())]
             raise UsageError(f"{prefix}{unknown_name('field', name, known)}")
-    built = kind(**{name: _tuples(value) for name, value in data.items()})
+    given = {name: _tuples(value) for name, value in data.items()}
+    for name, field in fields.items():
+        allowed, text = field.metadata["allowed"]
+        if name in given and not allowed(given[name]):
+            raise bad_value(prefix + name, given[name], f"allowed: {text}")
+    built = kind(**given)
     check(built, prefix)
     return built
 
