@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from self_imitation.experiments.results import Results
 from self_imitation.report import findings, statistics
 from self_imitation.report.curves import short
-from self_imitation.report.tables import Cell, Number, Table, text
+from self_imitation.report.tables import Cell, Estimate, Number, Table, text
 
 
 def scores(results: Results) -> Table:
@@ -41,8 +43,8 @@ def scores(results: Results) -> Table:
         del optional["steps"]
         after = f" after {text(lengths.pop())} steps"
     columns |= {name: heading for name, heading in optional.items() if any(row[name] for row in rows)}
-    paper = " beside those of the paper" if "paper" in columns else ""
-    caption = f"Final returns{after}{paper}; Student's intervals over n seeds"
+    beside = " beside those of the paper" if "paper" in columns else ""
+    caption = f"Final returns{after}{beside}; Student's intervals over n seeds"
     return Table(f"{definition.name}-scores", caption, columns, rows)
 
 
@@ -107,6 +109,35 @@ def differences(results: Results) -> Table | None:
     if together < 2:
         caption = "Difference of final returns, with Welch's interval"
     return Table(f"{results.definition.name}-differences", caption, columns, rows)
+
+
+def choices(results: Results) -> Table | None:
+    """Every candidate of the searches for settings, with its score on seeds that are not reported."""
+    rows: list[dict[str, Cell]] = []
+    for choice in results.choices:
+        digits = results.definition.digits_of(results.definition.task(choice["task"]))
+        for candidate in choice["candidates"]:
+            known = np.array([score for score in candidate["scores"] if score is not None])
+            estimate = Estimate(float(known.mean()), *statistics.mean_interval(known), digits) if len(known) else None
+            rows.append(
+                {
+                    "task": choice["task"],
+                    "agent": choice["agent"],
+                    "settings": ", ".join(f"{name} {value}" for name, value in candidate["settings"].items()),
+                    "score": estimate,
+                    "seeds": f"{choice['seeds'][0]} to {choice['seeds'][-1]}",
+                    "steps": choice["steps"],
+                    "chosen": "chosen" if candidate["settings"] == choice["chosen"] else "",
+                }
+            )
+    headings = ("task", "agent", "settings", "score (95 %)", "seeds", "steps", "choice")
+    names = ("task", "agent", "settings", "score", "seeds", "steps", "chosen")
+    caption = "Settings that were tried, on seeds that are not reported"
+    return (
+        Table(f"{results.definition.name}-choices", caption, dict(zip(names, headings, strict=True)), rows)
+        if rows
+        else None
+    )
 
 
 def overview(all_results: Sequence[Results]) -> Table:
