@@ -39,6 +39,10 @@ class FaultyEnvironmentError(RuntimeError):
     """An environment raised or broke its contract; the run stopped, its last checkpoint is kept."""
 
 
+class Interrupted(BaseException):
+    """Training was asked to stop between two steps of an environment; the unfinished rollout is dropped."""
+
+
 @contextlib.contextmanager
 def prefix_env_name(env: str) -> Iterator[None]:
     """Name the environment in its errors."""
@@ -46,6 +50,11 @@ def prefix_env_name(env: str) -> Iterator[None]:
         yield
     except FaultyEnvironmentError as error:
         raise FaultyEnvironmentError(f"environment {env}: {error}") from error.__cause__
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped: names from outside must not control the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def first_line(error: BaseException) -> str:

@@ -116,11 +116,13 @@ class Training:
             raise FaultyEnvironmentError(text) from error.__cause__
         finally:
             self.metrics.close()
-            self.trainer.close()
+            if problem := self.trainer.close():
+                self.listener.message(f"environment {config.env}: {problem}; ignored, training had ended")
         return counters.iteration >= config.iterations
 
     def _train(self, stop: Callable[[], bool]) -> None:
         counters, config = self.counters, self.config
+        self.trainer.interrupt_when(stop)
         self._first_iteration, self._eta_reported = counters.iteration, False
         self._begun = self._last_save = time.monotonic()
         while counters.iteration < config.iterations and not stop():

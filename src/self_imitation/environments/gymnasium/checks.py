@@ -2,6 +2,7 @@
 
 import numbers
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from self_imitation.environments.gymnasium.spaces import CATEGORIES, Part, describe
-from self_imitation.errors import FaultyEnvironmentError
+from self_imitation.errors import FaultyEnvironmentError, Interrupted
 
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -29,6 +30,9 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = _to_space(_nest({part.path: part.space for part in self.spaces.parts}))
             self.spaces = replace(self.spaces, observation_space=self.observation_space)
 
+    stop: Callable[[], bool] = staticmethod(lambda: False)
+    """Asked before each step: True raises `Interrupted`."""
+
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         result: Any = self.env.reset(**arguments)
         if not isinstance(result, tuple) or len(result) != 2:
@@ -36,6 +40,8 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._checked_observation(result[0]), {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if self.stop():
+            raise Interrupted
         result: Any = self.env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
@@ -96,7 +102,7 @@ def _to_space(tree: Any) -> spaces.Space[Any]:
 
 
 def _is_single_number(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.shape == () and np.issubdtype(value.dtype, np.number)
+    return isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "biuf"
 
 
 def _shorten(value: Any) -> str:
