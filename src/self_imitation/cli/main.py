@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import self_imitation
+from self_imitation.cli import terminal
 from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
 
 COMMANDS = {
@@ -41,12 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that can't show an arrow shows a question mark
     try:
-        return _dispatch(arguments)
+        with terminal.plain_warnings():
+            return _dispatch(arguments)
     except UsageError as error:
-        print(f"sil: {error}", file=sys.stderr)
+        terminal.say(f"sil: {error}", sys.stderr)
         return 2
     except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError) as error:
-        print(f"sil: {error}", file=sys.stderr)
+        terminal.say(f"sil: {error}", sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("sil: interrupted", file=sys.stderr, flush=True)

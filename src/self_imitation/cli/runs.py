@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
 from self_imitation.environments import registry as environments
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
@@ -35,6 +36,9 @@ class EvaluateArguments:
     """Random seed of the evaluation."""
     json: str | None = None
     """Also write the results to this file."""
+    trust: bool = False
+    """Import the module that an environment such as gym:my_module:MyEnv-v0 names, which runs its code. Without this, a
+    terminal asks and anything else refuses."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class PlayArguments:
     out: str | None = None
     """Video file, .mp4 or .gif. None: play.mp4 in the run directory, or play.gif for grid worlds and without the extra
     `video`."""
+    trust: bool = False
+    """Import the module that an environment such as gym:my_module:MyEnv-v0 names, which runs its code. Without this, a
+    terminal asks and anything else refuses."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         files.require_writable(Path(given.json), "json")
     from self_imitation.training import run as runs
 
-    run = runs.load(given.run, warn=print)
+    run = runs.load(given.run, terminal.say, trust=given.trust or terminal.ask_to_import)
     result = run.evaluate(given.episodes, given.greedy, given.key, _progress_reports())
     for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
         print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
@@ -102,7 +109,7 @@ def play(arguments: Sequence[str]) -> int:
     from self_imitation.report import animation
     from self_imitation.training import run as runs
 
-    run = runs.load(given.run, warn=print)
+    run = runs.load(given.run, terminal.say, trust=given.trust or terminal.ask_to_import)
     grid_world = _is_grid_world(run.config.env)
     path = Path(given.out) if given.out else run.path / ("play.gif" if grid_world else animation.default_name())
     animation.require_format(path)
@@ -114,7 +121,7 @@ def play(arguments: Sequence[str]) -> int:
     if grid_world:
         print(animation.maze_text(episode))
     print(animation.to_text(episode))
-    print(f"Animation: {path}")
+    terminal.say(f"Animation: {path}")
     return 0
 
 
@@ -137,7 +144,7 @@ def plot(arguments: Sequence[str]) -> int:
         drawn = [replace(curve, label=f"{curve.label}, {Path(path).name}") for curve, path in named]
     with files.explain_failure(Path(given.out)):
         curves.draw(drawn, Path(given.out))
-    print(f"Curves: {given.out}")
+    terminal.say(f"Curves: {given.out}")
     return 0
 
 

@@ -29,6 +29,7 @@ from self_imitation.training import agents, backends, devices, evaluation
 from self_imitation.training.backends import Backend
 from self_imitation.training.loop import Listener, Silent, Training
 from self_imitation.training.policy import Policy
+from self_imitation.training.trust import Trust, require_trust
 
 
 def train(
@@ -91,17 +92,24 @@ def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
     return config
 
 
-def resume(path: str | Path, steps: int | None = None, listener: Listener | None = None) -> "Run":
-    """Resume a run where it stopped; `steps` sets a new total."""
-    return continue_run(path, steps, listener or Silent())[0]
+def resume(
+    path: str | Path, steps: int | None = None, listener: Listener | None = None, *, trust: bool = False
+) -> "Run":
+    """Resume a run where it stopped; `steps` sets a new total. `trust`: as for `load`."""
+    return continue_run(path, steps, listener or Silent(), trust=trust)[0]
 
 
 def continue_run(
-    path: str | Path, steps: int | None, listener: Listener, stop: Callable[[], bool] = lambda: False
+    path: str | Path,
+    steps: int | None,
+    listener: Listener,
+    stop: Callable[[], bool] = lambda: False,
+    trust: Trust = False,
 ) -> tuple["Run", bool]:
     """Resume a run; also returns whether it reached its end before `stop`."""
     run = run_directory.open_run(path)
     config = run.config()
+    require_trust(config, run.path, trust)
     if steps is not None:
         config = validate(configuration.override(config, {"steps": steps}))
     done = max(checkpoint.steps(run.checkpoints), default=0)
@@ -113,11 +121,13 @@ def continue_run(
     return _train(run, config, backend, listener, stop, at_end)
 
 
-def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
-    """Open a run. `warn` is called with a message for each damaged checkpoint that is skipped."""
-    run = run_directory.open_run(path)
-    run.config()
-    return Run(run, warn)
+def load(path: str | Path, warn: Callable[[str], None] = lambda _: None, *, trust: Trust = False) -> "Run":
+    """Open a run. `warn` is called with a message for each damaged checkpoint that is skipped.
+
+    `trust`: whether an environment such as gym:my_module:MyEnv-v0 may import its module, which runs its code. Not
+    needed if this program has imported the module itself.
+    """
+    return Run(run_directory.open_run(path), warn, trust)
 
 
 def _train(
@@ -137,7 +147,7 @@ def _train(
             if config != run.config():
                 run.write_config(config)
             finished = training.train(stop)
-            result = Run(run, listener.message)
+            result = Run(run, listener.message, trust=True)
             machine = devices.machine(training.trainer.groups[0].device)
             files.write_json(run.summary, result.summarise(finished, machine))
             curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
@@ -170,8 +180,8 @@ class Evaluation:
 class Run:
     """A run directory: a trained agent, or one in training."""
 
-    def __init__(self, directory: RunDirectory, warn: Callable[[str], None]):
-        self.directory, self._warn = directory, warn
+    def __init__(self, directory: RunDirectory, warn: Callable[[str], None], trust: Trust):
+        self.directory, self._warn, self._trust = directory, warn, trust
         self.config = directory.config()
 
     def __repr__(self) -> str:
@@ -277,6 +287,7 @@ class Run:
 
     @cached_property
     def _backend(self) -> Backend:
+        require_trust(self.config, self.path, self._trust)
         backend = backends.create(self._config_here, num_envs=1)
         devices.prepare(self._config_here, backend.spec)
         return backend
