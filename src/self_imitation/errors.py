@@ -21,18 +21,27 @@ class DeviceMemoryError(RuntimeError):
 
 
 def bad_value(field: str, value: object, allowed: str) -> UsageError:
-    return UsageError(f"{field}: {value!r} is not allowed; {allowed}")
+    return UsageError(f"{field}: {shorten(value)} is not allowed; {allowed}")
 
 
 def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
     """Suggests the nearest known name, and lists all of them, or the nearest if there are many."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=5, cutoff=0.0)
+    nearest = difflib.get_close_matches(name[:100], names, n=5, cutoff=0.0)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     all_or_some = f"Known: {', '.join(names)}"
     if len(names) > MAX_NAMES:
         all_or_some = f"Of {len(names)} known, the nearest are {', '.join(nearest)}"
-    return UsageError(f"{field}: {name!r} is unknown; {hint}{all_or_some}")
+    return UsageError(f"{field}: {shorten(name)} is unknown; {hint}{all_or_some}")
+
+
+def shorten(value: object, most: int = 200) -> str:
+    """The value as Python writes it, cut in the middle if it is long."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer with thousands of digits, or an object from outside
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 20]} ... {text[-15:]}"
 
 
 class FaultyEnvironmentError(RuntimeError):
@@ -50,6 +59,12 @@ def prefix_env_name(env: str) -> Iterator[None]:
         yield
     except FaultyEnvironmentError as error:
         raise FaultyEnvironmentError(f"environment {env}: {error}") from error.__cause__
+
+
+def one_line(text: str, most: int = 1000) -> str:
+    """A message as one line of a sensible length."""
+    text = text if len(text) <= most else f"{text[: most - 20]} ... {text[-15:]}"
+    return printable(text).replace("\n", "\\n")
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import self_imitation
 from self_imitation.cli import terminal
-from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
+from self_imitation.errors import (
+    DeviceMemoryError,
+    FaultyEnvironmentError,
+    NonFiniteError,
+    UsageError,
+    one_line,
+    unknown_name,
+)
 
 COMMANDS = {
     "train": ("train:train", "train an agent; by default A2C+SIL on Key-Door-Treasure with 4 seeds"),
@@ -45,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with terminal.plain_warnings():
             return _dispatch(arguments)
     except UsageError as error:
-        terminal.say(f"sil: {error}", sys.stderr)
+        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
         return 2
     except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError) as error:
-        terminal.say(f"sil: {error}", sys.stderr)
+        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("sil: interrupted", file=sys.stderr, flush=True)
