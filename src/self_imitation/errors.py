@@ -4,6 +4,8 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 
+MAX_LINE = 300
+"""Characters of a message from outside."""
 MAX_NAMES = 20
 """Names that fit into one line."""
 
@@ -73,5 +75,9 @@ def printable(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """First line of the message, which may be empty."""
-    return next(iter(str(error).splitlines()), "")
+    """First line of the message, which may be empty; cut if it is long."""
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # a class from outside
+        return ""
+    return lines[0][:MAX_LINE] if lines else ""

@@ -43,3 +43,9 @@ def test_warnings_are_one_plain_line():
     with terminal.plain_warnings():
         shown = warnings.formatwarning(f"\x1b[33mWARN: {BELL}\nx\x1b[0m", UserWarning, "file.py", 3)
     assert shown == "sil: warning: WARN: \\x1b]0;title\\x07 x\n"
+
+
+def test_a_stream_that_an_environment_closed_is_left_alone():
+    closed = io.StringIO()
+    closed.close()
+    terminal.say("hello", closed)

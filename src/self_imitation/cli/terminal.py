@@ -12,7 +12,9 @@ from self_imitation.errors import printable
 
 def say(text: str, stream: IO[str] | None = None) -> None:
     """Print a text that may contain names from outside, without their control characters."""
-    print(printable(text), file=stream or sys.stdout, flush=True)
+    stream = stream or sys.stdout
+    if not stream.closed:  # an environment can close it
+        print(printable(text), file=stream, flush=True)
 
 
 @contextlib.contextmanager

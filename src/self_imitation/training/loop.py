@@ -12,7 +12,13 @@ import jax
 import numpy as np
 
 from self_imitation.config import TrainConfig
-from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
+from self_imitation.errors import (
+    DeviceMemoryError,
+    FaultyEnvironmentError,
+    NonFiniteError,
+    UsageError,
+    prefix_env_name,
+)
 from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
@@ -76,7 +82,7 @@ class Training:
         self._warned = False
         try:
             memory.check_host(self.trainer.groups[0], config)
-            with self._explain_out_of_memory():
+            with self._explain_out_of_memory(), prefix_env_name(config.env):
                 restored = self._restore()
                 self._resumed = restored is not None
                 if restored is None:

@@ -179,6 +179,37 @@ def test_faults_are_one_sentence(name):
     assert "\n" not in str(fault.value)
 
 
+class Weird(BaseException):
+    """Neither an error nor an exit."""
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StopIteration("x"), "raised StopIteration: x"),
+        (GeneratorExit("x"), "raised GeneratorExit: x"),
+        (Weird("x"), "raised Weird: x"),
+        (MuteError(), "raised MuteError"),
+        (ValueError("x" * 10_000), f"raised ValueError: {'x' * 300}"),
+    ],
+)
+def test_whatever_is_raised_is_reported(error, message, monkeypatch):
+    def fail(*_):
+        raise error
+
+    vector = probe("ThreeSteps", 1)
+    vector.reset([0])
+    monkeypatch.setattr(gymnasium_probes.ThreeSteps, "reward", fail)
+    with pytest.raises(FaultyEnvironmentError) as fault:
+        vector.step(np.zeros(1, np.int32))
+    assert str(fault.value) == message
+
+
 def test_a_keyboard_interrupt_without_ctrl_c_is_the_environments_own(monkeypatch):
     """In a thread, or while Ctrl-C is handled: nobody pressed it. Otherwise somebody may have."""
     vector = probe("ThreeSteps", 1)

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 
 from self_imitation.environments.gymnasium.checks import CheckedEnv
-from self_imitation.environments.gymnasium.faults import in_words, trap_exits
+from self_imitation.environments.gymnasium.faults import TrapExits, in_words
 from self_imitation.environments.gymnasium.modules import module_of, search_working_directory
 from self_imitation.errors import UsageError, first_line
 
@@ -33,7 +33,7 @@ def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> Chec
         kwargs["render_mode"] = render_mode
     is_registered(gym_id)
     try:
-        with trap_exits():
+        with TrapExits():
             return CheckedEnv(gymnasium.make(gym_id, disable_env_checker=True, **kwargs), gym_id)
     except UsageError:
         raise
@@ -45,7 +45,7 @@ def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> Chec
         raise UsageError(
             f"env: {gym_id!r} can't be created; {first_line(error) or type(error).__name__}{hint}"
         ) from None
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         raise UsageError(f"env: {gym_id!r} can't be created; it {in_words(error)}") from error
 
 

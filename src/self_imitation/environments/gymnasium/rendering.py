@@ -12,7 +12,7 @@ import numpy as np
 
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium.checks import CheckedEnv
-from self_imitation.environments.gymnasium.faults import in_words, trap_exits, wrap_env_errors
+from self_imitation.environments.gymnasium.faults import TrapExits, in_words, wrap_env_errors
 from self_imitation.environments.gymnasium.make import is_mujoco, make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.environments.gymnasium.vector import describe_atari, make_emulators
@@ -57,9 +57,9 @@ class Player:
     def picture(self) -> np.ndarray:
         """uint8 [height, width, 3]. Raises `UsageError` if the environment can't be rendered."""
         try:
-            with trap_exits():
+            with TrapExits():
                 picture = np.array(self.env.render(), np.uint8)
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if is_mujoco(self.name) else ""
             raise UsageError(f"env: {self.name!r} can't be rendered; it {in_words(error)}{hint}") from error
         if picture.ndim != 3 or picture.shape[-1] != 3:
@@ -69,7 +69,7 @@ class Player:
 
     def close(self) -> None:
         """What goes wrong here is ignored: the episode has been played."""
-        with contextlib.suppress(Exception, SystemExit), trap_exits():
+        with contextlib.suppress(Exception), TrapExits():
             self.env.close()
 
     def _convert(self, raw: Any) -> Observation:

@@ -15,7 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium import snapshots
-from self_imitation.environments.gymnasium.faults import in_words, trap_exits, wrap_env_errors
+from self_imitation.environments.gymnasium.faults import TrapExits, in_words, wrap_env_errors
 from self_imitation.environments.gymnasium.make import make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.errors import FaultyEnvironmentError, Interrupted, bad_value
@@ -98,10 +98,10 @@ class VectorEnv:
         """Returns what went wrong, if anything did."""
         in_processes, problem = isinstance(self.env, AsyncVectorEnv), ""
         try:
-            with trap_exits(), warnings.catch_warnings():
+            with TrapExits(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.env.close(**({"timeout": CLOSE_TIMEOUT} if in_processes else {}))
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             problem = f"close() {in_words(error)}"
         if in_processes:  # Gymnasium stops half-way through closing if a worker has failed
             for process in self.env.processes:
