@@ -231,7 +231,7 @@ def test_images_get_a_network_for_images(name, hidden, shared, tmp_path):
 def test_a_fault_at_the_first_reset_leaves_no_run(tmp_path):
     from self_imitation.errors import FaultyEnvironmentError
 
-    with pytest.raises(FaultyEnvironmentError, match="^environment gym:gymnasium_probes:RaisesAtReset-v0: raised"):
+    with pytest.raises(FaultyEnvironmentError, match=r"^environment gym:gymnasium_probes:RaisesAtReset-v0: raised"):
         small_run(tmp_path / "run", "gym:gymnasium_probes:RaisesAtReset-v0", **TINY)
     assert not (tmp_path / "run").exists(), "the same command works again"
 
