@@ -146,6 +146,15 @@ def test_a_checkpoint_that_vanishes_while_being_read_is_not_damaged(copy, interr
     assert messages == []
 
 
+@pytest.mark.parametrize("name", ["009000", "²", "９０００", "9" * 200])
+def test_only_folders_named_by_a_step_are_checkpoints(copy, interrupted, name):
+    (copy / "checkpoints" / name).mkdir()
+    assert checkpoint.steps(copy / "checkpoints") == [0, interrupted[1], STEPS]
+    settings, messages = fingerprint(RunDirectory(copy).config()), []
+    found = checkpoint.load_latest(copy / "checkpoints", settings, lambda path, meta: meta["step"], messages.append)
+    assert (found, messages) == (STEPS, [])
+
+
 def test_other_versions_are_refused(copy):
     meta_file = copy / "checkpoints" / str(STEPS) / "meta.json"
     meta = json.loads(meta_file.read_text())

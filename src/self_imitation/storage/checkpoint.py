@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,8 @@ COLLECTION = "collection."
 """Prefix of the arrays that say where environments stand; not all environments can be saved."""
 PACKED, DTYPES = "packed", "dtypes"
 """Metadata of a file: shapes and dtypes of its compressed arrays."""
+STEP = re.compile("0|[1-9][0-9]{0,17}")
+"""The name of a checkpoint's folder."""
 COMPRESSION = 10
 """Lower bound of the compression of frames; measured on games: 18 to 120."""
 
@@ -90,10 +93,15 @@ def kept(directory: Path) -> str:
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps at which there are checkpoints, oldest first."""
+    """The steps at which there are checkpoints, oldest first. Folders with other names than `save` chooses are ignored."""
     if not directory.is_dir():
         return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdigit())
+    return sorted(int(path.name) for path in directory.iterdir() if STEP.fullmatch(path.name) and _is_folder(path))
+
+
+def _is_folder(path: Path) -> bool:
+    """Symbolic links are not followed: what they point to belongs to others."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def load_latest(
@@ -104,17 +112,20 @@ def load_latest(
     Damaged checkpoints are reported and skipped; one of a run with other `settings` is refused. A checkpoint that
     vanishes while being read was deleted by a process that trains the run: then look again.
     """
-    saved = steps(directory)
-    for step in reversed(saved):
-        path = directory / str(step)
+    tried: set[int] = set()
+    damaged = False
+    while left := [step for step in steps(directory) if step not in tried]:
+        path = directory / str(left[-1])
+        tried.add(left[-1])
         try:
             return load(path, _read_meta(path, settings))
         except DamagedError as error:
             if not path.exists():
-                return load_latest(directory, settings, load, warn)
-            then = "" if step == saved[0] else "; trying the one before"
+                continue
+            damaged = True
+            then = "; trying the one before" if len(left) > 1 else ""
             warn(f"checkpoint {path} is damaged ({error}){then}")
-    if saved:
+    if damaged:
         raise UsageError(f"run: {str(directory.parent)!r} has no intact checkpoint")
     return None
 
