@@ -63,7 +63,8 @@ def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], ke
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    directory.mkdir(exist_ok=True)
+    partial.mkdir()
     try:
         arrays = to_arrays(state)
         policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
@@ -93,7 +94,7 @@ def kept(directory: Path) -> str:
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps at which there are checkpoints, oldest first. Folders with other names than `save` chooses are ignored."""
+    """The steps at which there are checkpoints, oldest first. Folders with other names are ignored."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if STEP.fullmatch(path.name) and _is_folder(path))

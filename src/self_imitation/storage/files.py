@@ -1,12 +1,15 @@
 """Writing to disk so that a crash leaves either the old file or the new one."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Literal
 
 from self_imitation.errors import UsageError
 
@@ -31,6 +34,16 @@ def write_through(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def open_regular(path: Path, mode: Literal["rb", "ab"]) -> IO[bytes]:
+    """Open a file, unbuffered. Pipes and devices are refused: they may block. "ab" does not follow a symbolic link."""
+    flags = getattr(os, "O_NONBLOCK", 0) | (0 if mode == "rb" else getattr(os, "O_NOFOLLOW", 0))
+    file = open(path, mode, buffering=0, opener=lambda name, usual: os.open(name, usual | flags, 0o666))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "Not a regular file")
+    return file
 
 
 def sync_directory(path: Path) -> None:
@@ -73,17 +86,3 @@ def require_writable(path: Path, field: str, make_parents: bool = False) -> None
         probe = path.with_name(PARTIAL + path.name)
         write_through(probe, b"")
         probe.unlink()
-
-
-@contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Only one process trains a run at a time. The lock is released when its process ends, however that happens."""
-    with open(directory / ".lock", "w") as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(f"{str(directory)!r} is being trained by another process") from None
-        yield

@@ -15,7 +15,7 @@ from tensorboardX.summary import scalar
 
 from self_imitation.errors import UsageError
 
-FILE = "metrics.csv"
+FILE, TENSORBOARD = "metrics.csv", "tensorboard"
 LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mean")
 TIMING = ("steps_per_second", "seconds")
 """Columns that measure time; all others are reproducible."""
@@ -65,7 +65,7 @@ class MetricsWriter:
         self.lacks_rows = self._bytes < (keep_bytes or 0)
         """Whether rows are missing that existed when the checkpoint was saved."""
         if not self._resumed:
-            shutil.rmtree(directory / "tensorboard", ignore_errors=True)
+            shutil.rmtree(directory / TENSORBOARD, ignore_errors=True)
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
         self._file.truncate(self._bytes)
 
@@ -102,7 +102,7 @@ class MetricsWriter:
         seed = int(row["seed"])
         if seed not in self._boards:
             forget_from = int(row["step"]) if self._resumed else None
-            self._boards[seed] = EventFile(self._directory / "tensorboard" / f"seed-{seed}", forget_from)
+            self._boards[seed] = EventFile(self._directory / TENSORBOARD / f"seed-{seed}", forget_from)
         return self._boards[seed]
 
 

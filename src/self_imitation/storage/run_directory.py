@@ -1,5 +1,6 @@
 """A run's directory: its files, and how it is created and opened."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -7,12 +8,16 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
-from self_imitation.storage import config_file, files
+from self_imitation.storage import checkpoint, config_file, files, lock, metrics_file
+
+PARENT = Path("runs")
+"""Of runs without `--out`."""
 
 
 class RunDirectory:
@@ -48,27 +53,61 @@ class RunDirectory:
             return {}
         return summary if isinstance(summary, dict) else {}
 
+    def is_untrained(self) -> bool:
+        """Whether it has neither a checkpoint nor a row of metrics."""
+        return not checkpoint.steps(self.checkpoints) and not metrics_file.read(self.path)
+
     def discard(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete the files of the run, but neither the directory nor what others put there."""
+        for path in (self.config_file, self.path / metrics_file.FILE, self.summary, self.curve, self.path / lock.FILE):
+            path.unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.path / metrics_file.TENSORBOARD):
+            shutil.rmtree(folder, ignore_errors=True)
+        files.clear_partial(self.path)
 
     def write_config(self, config: TrainConfig) -> None:
         files.write_json(self.config_file, config_file.to_json(config))
 
 
-def create(config: TrainConfig, checkpoint_bytes: int = 0) -> RunDirectory:
-    """A new run directory with its config.json; nothing is written if the directory can't be used."""
-    run = RunDirectory(Path(os.path.normpath(config.out)) if config.out else _new_path(config))
+@contextlib.contextmanager
+def create(config: TrainConfig, checkpoint_bytes: int = 0) -> Iterator[RunDirectory]:
+    """A new run directory with its config.json, locked. Nothing is written to a directory that can't be used.
+
+    If an exception ends the block before anything was trained, the run is deleted: the same command works again.
+    """
+    wanted = Path(os.path.normpath(config.out)) if config.out else None
+    if wanted:
+        _require_unused(RunDirectory(wanted))
+    _require_space(config, wanted or PARENT, checkpoint_bytes)
+    with files.explain_failure(wanted or PARENT):
+        made = wanted is None or _make(wanted)
+        run = RunDirectory(wanted or _make_new(config))
+    with lock.hold(run.path):
+        _require_unused(run)  # another process may have been faster
+        try:
+            with files.explain_failure(run.path):
+                run.write_config(dataclasses.replace(config, out=str(run.path)))
+            yield run
+        except Exception:
+            if run.is_untrained():
+                run.discard()
+                if made:
+                    with contextlib.suppress(OSError):
+                        run.path.rmdir()
+            raise
+
+
+def _require_unused(run: RunDirectory) -> None:
     if run.config_file.exists():
         resume = f"sil resume {shlex.quote(str(run.path))}"
         raise UsageError(f"{run.path} already contains a run; continue it with: {resume}")
-    if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
+    if run.path.is_dir() and any(not _is_leftover(path.name) for path in run.path.iterdir()):
         raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
-    _require_space(config, run.path, checkpoint_bytes)
-    with files.explain_failure(run.path):
-        run.path.mkdir(parents=True, exist_ok=True)
-        run.checkpoints.mkdir(exist_ok=True)
-        run.write_config(dataclasses.replace(config, out=str(run.path)))
-    return run
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a process that was killed while it created a run may have left a file of this name."""
+    return name == lock.FILE or name.startswith(files.PARTIAL)
 
 
 def open_run(path: str | Path) -> RunDirectory:
@@ -84,11 +123,25 @@ def open_run(path: str | Path) -> RunDirectory:
     return run
 
 
-def _new_path(config: TrainConfig) -> Path:
+def _make_new(config: TrainConfig) -> Path:
+    """A directory that no other process makes at the same time."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = f"{re.sub('[^A-Za-z0-9.-]+', '-', config.env)}_{config.agent}_{now}"
-    candidates = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in range(1, 1000))
-    return next(path for path in candidates if not path.exists())
+    PARENT.mkdir(exist_ok=True)
+    path, number = PARENT / name, 1
+    while not _make(path):
+        number += 1
+        path = PARENT / f"{name}-{number}"
+    return path
+
+
+def _make(path: Path) -> bool:
+    """False if it exists."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _require_space(config: TrainConfig, path: Path, checkpoint: int) -> None:

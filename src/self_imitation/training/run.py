@@ -22,7 +22,7 @@ from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.errors import UsageError, bad_value, prefix_env_name
 from self_imitation.report import curves, statistics
 from self_imitation.report.animation import Episode
-from self_imitation.storage import checkpoint, files, metrics_file, run_directory
+from self_imitation.storage import checkpoint, files, lock, metrics_file, run_directory
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import agents, backends, devices, evaluation
@@ -72,13 +72,8 @@ def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = la
     """Start a new run; also returns whether it reached its end before `stop`."""
     backend = backends.create(config)
     config = _resolved(config, backend)
-    run = run_directory.create(config, checkpoint.expected_bytes(config, backend.spec))
-    try:
+    with run_directory.create(config, checkpoint.expected_bytes(config, backend.spec)) as run:
         return _train(run, run.config(), backend, listener, stop)
-    except Exception:
-        if not checkpoint.steps(run.checkpoints) and not metrics_file.read(run.path):
-            run.discard()  # nothing was trained: the same command works again
-        raise
 
 
 def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
@@ -110,7 +105,8 @@ def continue_run(
     backend = backends.create(config)
     devices.prepare(config, backend.spec)
     at_end = "The run is complete; extend it with --steps N." if steps is None else ""
-    return _train(run, config, backend, listener, stop, at_end)
+    with lock.hold(run.path):
+        return _train(run, config, backend, listener, stop, at_end)
 
 
 def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
@@ -128,19 +124,18 @@ def _train(
     stop: Callable[[], bool],
     at_end: str = "",
 ) -> tuple["Run", bool]:
-    """`at_end`: message for a run that is complete already."""
+    """With the lock held. `at_end`: message for a run that is complete already."""
     try:
-        with files.lock(run.path):
-            training = Training(run, config, backend, listener)
-            if at_end and training.counters.iteration >= config.iterations:
-                listener.message(at_end)
-            if config != run.config():
-                run.write_config(config)
-            finished = training.train(stop)
-            result = Run(run, listener.message)
-            machine = devices.machine(training.trainer.groups[0].device)
-            files.write_json(run.summary, result.summarise(finished, machine))
-            curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+        training = Training(run, config, backend, listener)
+        if at_end and training.counters.iteration >= config.iterations:
+            listener.message(at_end)
+        if config != run.config():
+            run.write_config(config)
+        finished = training.train(stop)
+        result = Run(run, listener.message)
+        machine = devices.machine(training.trainer.groups[0].device)
+        files.write_json(run.summary, result.summarise(finished, machine))
+        curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
     except BrokenPipeError:
         raise  # the listener's stream is closed, not the disk full
     except OSError as error:

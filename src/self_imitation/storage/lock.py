@@ -1,0 +1,32 @@
+"""The lock of a run directory: only one process trains a run at a time."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from self_imitation.errors import UsageError
+from self_imitation.storage import files
+
+FILE = ".lock"
+
+
+@contextlib.contextmanager
+def hold(directory: Path) -> Iterator[None]:
+    """The lock is released when its process ends, however that happens. Raises `UsageError` if another one holds it."""
+    path = directory / FILE
+    with contextlib.ExitStack() as stack:
+        with files.explain_failure(directory):
+            file = stack.enter_context(files.open_regular(path, "ab"))
+            if sys.platform != "win32":
+                import fcntl
+
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(f"{str(directory)!r} is being trained by another process") from None
+            if not os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                # Its holder has deleted it meanwhile, and another process may hold the file in its place.
+                raise UsageError(f"{str(directory)!r} is being trained by another process")
+        yield
