@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -135,6 +136,56 @@ def fail(path, folder):
         (run.path / folder).mkdir()
         1 / 0  # noqa: B018
     return [path.name for path in path.iterdir()] if path.exists() else []
+
+
+@pytest.mark.parametrize("name", [".lock", "config.json", "metrics.csv", "summary.json", "curve.png"])
+def test_links_to_files_are_refused_before_anything_is_written(tmp_path, name):
+    run, foreign = create(small_config(tmp_path / "run")), tmp_path / "foreign"
+    before = shutil.copy(run.config_file, foreign).read_bytes()
+    (run.path / name).unlink(missing_ok=True)
+    (run.path / name).symlink_to(foreign)
+    with pytest.raises(UsageError, match=f"{name}' is a symbolic link; links inside a run directory are not followed"):
+        continue_run(run.path, 1200, Recorder())
+    assert foreign.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "checkpoints/2023", "tensorboard/seed-0"])
+def test_links_to_folders_are_refused(tmp_path, name):
+    run, photos = create(small_config(tmp_path / "run")), tmp_path / "photos"
+    (photos / "2023").mkdir(parents=True)
+    (run.path / name).parent.mkdir(exist_ok=True)
+    (run.path / name).symlink_to(photos)
+    with pytest.raises(UsageError, match=f"{name}' is a symbolic link"):
+        continue_run(run.path, None, Recorder())
+    assert (photos / "2023").is_dir()
+
+
+def test_a_run_may_be_reached_through_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    with run_directory.create(small_config(tmp_path / "run")):
+        assert (tmp_path / "disk" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("kind", ["file", "partial file", "partial folder"])
+def test_writing_replaces_links(tmp_path, kind):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "thesis.tex").write_text("years of work")
+    link = tmp_path / ("x.json" if kind == "file" else ".partial-x.json")
+    link.symlink_to(tmp_path / ("photos" if kind == "partial folder" else "thesis.tex"))
+    if kind == "partial folder":
+        files.clear_partial(tmp_path)
+    files.write_json(tmp_path / "x.json", {})
+    assert json.loads((tmp_path / "x.json").read_text()) == {}
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    assert (tmp_path / "photos").is_dir()
+    assert not link.is_symlink()
+
+
+def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / ".lock")
+    with pytest.raises(UsageError, match="can't be written"), lock.hold(tmp_path):
+        pass
 
 
 def test_a_lock_that_its_holder_deleted_is_not_taken(tmp_path, monkeypatch):

@@ -109,8 +109,8 @@ def play(arguments: Sequence[str]) -> int:
     files.require_writable(path, "out")
     seed = run.best_seed() if given.seed is None else given.seed
     episode = run.play(seed, given.greedy, given.key)
-    with files.explain_failure(path):
-        animation.save(episode, path, f"{run.config.agent}, seed {seed}")
+    with files.explain_failure(path), files.replacing(path) as partial:
+        animation.save(episode, partial, f"{run.config.agent}, seed {seed}")
     if grid_world:
         print(animation.maze_text(episode))
     print(animation.to_text(episode))
@@ -135,8 +135,8 @@ def plot(arguments: Sequence[str]) -> int:
     if len({(curve.label, curve.env) for curve in drawn}) < len(drawn):
         named = zip(drawn, given.runs, strict=True)
         drawn = [replace(curve, label=f"{curve.label}, {Path(path).name}") for curve, path in named]
-    with files.explain_failure(Path(given.out)):
-        curves.draw(drawn, Path(given.out))
+    with files.explain_failure(Path(given.out)), files.replacing(Path(given.out)) as partial:
+        curves.draw(drawn, partial)
     print(f"Curves: {given.out}")
     return 0
 

@@ -114,7 +114,7 @@ class Experiment:
         for name, table in self.tables(lines, loaded).items():
             _write_table(out / name, table)
         curves.draw(drawn, out / "figure.png", **self.figure)
-        files.write_atomically(out / "README.md", "\n\n".join(filter(None, parts)) + "\n")
+        files.write_atomically(out / "README.md", ("\n\n".join(filter(None, parts)) + "\n").encode())
         return lines
 
     def _provenance(self, settings: Settings, loaded: Sequence[Run]) -> str:

@@ -59,7 +59,7 @@ def expected_bytes(config: TrainConfig, spec: Spec) -> int:
 
 
 def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], kept: int, settings: str) -> Path:
-    """Write checkpoints/STEP under a temporary name, then rename it; delete all but the latest `kept`."""
+    """Write checkpoints/STEP under a temporary name, then rename it; keep this one and `kept` - 1 before it."""
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
     shutil.rmtree(partial, ignore_errors=True)
@@ -75,16 +75,24 @@ def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], ke
         meta = {"version": VERSION, "step": step, "settings": settings, "counters": counters, "checksums": checksums}
         files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
         files.sync_directory(partial)
-        if target.exists():
+        if _was_saved(target):
             shutil.rmtree(target)
         os.rename(partial, target)
         files.sync_directory(directory)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    for old in steps(directory)[:-kept]:
-        shutil.rmtree(directory / str(old))
+    before = [earlier for earlier in steps(directory) if earlier < step and _was_saved(directory / str(earlier))]
+    for old in before[: max(0, len(before) + 1 - kept)]:
+        partial = directory / f"{files.PARTIAL}{old}"
+        os.rename(directory / str(old), partial)  # a crash leaves no half of it that looks like a checkpoint
+        shutil.rmtree(partial)
     return target
+
+
+def _was_saved(path: Path) -> bool:
+    """Whether `save` made this folder, even if it was damaged since: it has two of the three files at least."""
+    return _is_folder(path) and sum((path / name).is_file() for name in (POLICY, STATE, META)) >= 2
 
 
 def kept(directory: Path) -> str:

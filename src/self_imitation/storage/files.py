@@ -17,20 +17,31 @@ PARTIAL = ".partial-"
 """Prefix of files being written; only a crash leaves them behind, and they are deleted later."""
 
 
-def write_atomically(path: Path, content: str) -> None:
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file to write, in place of `path` if nothing fails. A symbolic link is replaced, not followed."""
     partial = path.with_name(PARTIAL + path.name)
-    write_through(partial, content.encode())
-    os.replace(partial, path)
+    partial.unlink(missing_ok=True)
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    with replacing(path) as partial:
+        write_through(partial, content)
     sync_directory(path.parent)
 
 
 def write_json(path: Path, data: object) -> None:
-    write_atomically(path, json.dumps(data, indent=2) + "\n")
+    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Write and flush to disk."""
-    with open(path, "wb") as file:
+    """Write a new file and flush it to disk."""
+    with open(path, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -58,7 +69,7 @@ def sync_directory(path: Path) -> None:
 
 def clear_partial(directory: Path) -> None:
     for path in directory.glob(f"{PARTIAL}*"):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
@@ -84,5 +95,6 @@ def require_writable(path: Path, field: str, make_parents: bool = False) -> None
         if make_parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         probe = path.with_name(PARTIAL + path.name)
+        probe.unlink(missing_ok=True)
         write_through(probe, b"")
         probe.unlink()

@@ -14,6 +14,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from self_imitation.errors import UsageError
+from self_imitation.storage import files
 
 FILE, TENSORBOARD = "metrics.csv", "tensorboard"
 LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mean")
@@ -28,7 +29,8 @@ class EventFile:
 
     def __init__(self, directory: Path, forget_from: int | None):
         """`forget_from`: TensorBoard drops what an interrupted stretch wrote from that step on."""
-        directory.mkdir(parents=True, exist_ok=True)
+        for folder in (directory.parent, directory):
+            folder.mkdir(exist_ok=True)
         self._writer = EventsWriter(str(directory / "events"))
         if forget_from is not None:
             self._write(Event(step=forget_from, session_log=SessionLog(status=SessionLog.START)))
@@ -66,7 +68,7 @@ class MetricsWriter:
         """Whether rows are missing that existed when the checkpoint was saved."""
         if not self._resumed:
             shutil.rmtree(directory / TENSORBOARD, ignore_errors=True)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
+        self._file = files.open_regular(path, "ab")
         self._file.truncate(self._bytes)
 
     def write(self, rows: Sequence[Row]) -> None:

@@ -27,6 +27,8 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.summary = path / "summary.json"
         self.curve = path / "curve.png"
+        self._files = (self.config_file, path / metrics_file.FILE, self.summary, self.curve, path / lock.FILE)
+        self._folders = (self.checkpoints, path / metrics_file.TENSORBOARD)
 
     def config(self) -> TrainConfig:
         try:
@@ -57,11 +59,25 @@ class RunDirectory:
         """Whether it has neither a checkpoint nor a row of metrics."""
         return not checkpoint.steps(self.checkpoints) and not metrics_file.read(self.path)
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process trains a run at a time. Raises `UsageError` if another one does."""
+        self.refuse_links()
+        with lock.hold(self.path):
+            yield
+
+    def refuse_links(self) -> None:
+        """Raise if something that training writes or deletes is a symbolic link: its target may belong to others."""
+        inside = (path for folder in self._folders if folder.is_dir() for path in folder.iterdir())
+        for path in (*self._files, *self._folders, *inside):
+            if path.is_symlink():
+                raise UsageError(f"{str(path)!r} is a symbolic link; links inside a run directory are not followed")
+
     def discard(self) -> None:
         """Delete the files of the run, but neither the directory nor what others put there."""
-        for path in (self.config_file, self.path / metrics_file.FILE, self.summary, self.curve, self.path / lock.FILE):
+        for path in self._files:
             path.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.path / metrics_file.TENSORBOARD):
+        for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         files.clear_partial(self.path)
 
@@ -82,7 +98,7 @@ def create(config: TrainConfig, checkpoint_bytes: int = 0) -> Iterator[RunDirect
     with files.explain_failure(wanted or PARENT):
         made = wanted is None or _make(wanted)
         run = RunDirectory(wanted or _make_new(config))
-    with lock.hold(run.path):
+    with run.locked():
         _require_unused(run)  # another process may have been faster
         try:
             with files.explain_failure(run.path):

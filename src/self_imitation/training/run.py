@@ -22,7 +22,7 @@ from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.errors import UsageError, bad_value, prefix_env_name
 from self_imitation.report import curves, statistics
 from self_imitation.report.animation import Episode
-from self_imitation.storage import checkpoint, files, lock, metrics_file, run_directory
+from self_imitation.storage import checkpoint, files, metrics_file, run_directory
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import agents, backends, devices, evaluation
@@ -105,7 +105,7 @@ def continue_run(
     backend = backends.create(config)
     devices.prepare(config, backend.spec)
     at_end = "The run is complete; extend it with --steps N." if steps is None else ""
-    with lock.hold(run.path):
+    with run.locked():
         return _train(run, config, backend, listener, stop, at_end)
 
 
@@ -135,7 +135,8 @@ def _train(
         result = Run(run, listener.message)
         machine = devices.machine(training.trainer.groups[0].device)
         files.write_json(run.summary, result.summarise(finished, machine))
-        curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+        with files.replacing(run.curve) as partial:
+            curves.draw([result.curve], partial, title=f"{config.agent} on {config.env}")
     except BrokenPipeError:
         raise  # the listener's stream is closed, not the disk full
     except OSError as error:
