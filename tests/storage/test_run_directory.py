@@ -19,8 +19,12 @@ from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training.run import continue_run, start
 
 
+def creating(config, **options):
+    return run_directory.create(config, run_directory.target(config), **options)
+
+
 def create(config, **options):
-    with run_directory.create(config, **options) as run:
+    with creating(config, **options) as run:
         return run
 
 
@@ -87,7 +91,7 @@ def test_the_slower_of_two_processes_leaves_the_run_of_the_other_alone(tmp_path,
 
     def overtake(*_):
         monkeypatch.undo()
-        faster.enter_context(run_directory.create(config))
+        faster.enter_context(creating(config))
         if winner == "was killed":
             faster.close()
 
@@ -106,7 +110,7 @@ def test_of_many_processes_one_trains_and_its_run_stays(tmp_path):
     def compete():
         meet.wait()
         try:
-            with run_directory.create(config):
+            with creating(config):
                 results.append("trains")
         except UsageError as error:
             results.append(str(error))
@@ -132,7 +136,7 @@ def test_a_run_that_fails_before_it_trains_leaves_what_it_found(tmp_path, existe
 
 def fail(path, folder):
     """Make a folder in a new run, which then fails; returns what is left."""
-    with contextlib.suppress(ZeroDivisionError), run_directory.create(small_config(path)) as run:
+    with contextlib.suppress(ZeroDivisionError), creating(small_config(path)) as run:
         (run.path / folder).mkdir()
         1 / 0  # noqa: B018
     return [path.name for path in path.iterdir()] if path.exists() else []
@@ -163,7 +167,7 @@ def test_links_to_folders_are_refused(tmp_path, name):
 def test_a_run_may_be_reached_through_a_link(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "disk")
-    with run_directory.create(small_config(tmp_path / "run")):
+    with creating(small_config(tmp_path / "run")):
         assert (tmp_path / "disk" / "config.json").is_file()
 
 

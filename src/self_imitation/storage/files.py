@@ -17,10 +17,24 @@ PARTIAL = ".partial-"
 """Prefix of files being written; only a crash leaves them behind, and they are deleted later."""
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """A path as the user wrote it, made independent of the working directory, which an environment may change."""
+    if "\0" in os.fspath(path):
+        raise UsageError(f"{os.fspath(path)!r} is not a path: it has a NUL character")
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        raise UsageError(f"{os.fspath(path)!r} is relative to a working directory that was deleted") from None
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(PARTIAL + path.name)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A new file to write, in place of `path` if nothing fails. A symbolic link is replaced, not followed."""
-    partial = path.with_name(PARTIAL + path.name)
+    partial = _partial(path)
     partial.unlink(missing_ok=True)
     try:
         yield partial
@@ -89,12 +103,16 @@ def explain_failure(path: Path, field: str = "out") -> Iterator[None]:
         raise explain(error, path, field) from None
 
 
-def require_writable(path: Path, field: str, make_parents: bool = False) -> None:
-    """Raise now rather than after the work whose result goes there."""
+def require_writable(path: Path, field: str, make_parents: bool = False) -> Path:
+    """Raise now rather than after the work whose result goes there. Returns the absolute path."""
+    target = absolute(path)
     with explain_failure(path, field):
         if make_parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.with_name(PARTIAL + path.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe = _partial(target)
         probe.unlink(missing_ok=True)
         write_through(probe, b"")
         probe.unlink()
+    return target

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from self_imitation.errors import UsageError
@@ -13,8 +13,11 @@ FILE = ".lock"
 
 
 @contextlib.contextmanager
-def hold(directory: Path) -> Iterator[None]:
-    """The lock is released when its process ends, however that happens. Raises `UsageError` if another one holds it."""
+def hold(directory: Path) -> Iterator[Callable[[], bool]]:
+    """The lock is released when its process ends, however that happens. Raises `UsageError` if another one holds it.
+
+    Yields a function that returns whether `directory` is still the same one, neither moved nor deleted.
+    """
     path = directory / FILE
     with contextlib.ExitStack() as stack:
         with files.explain_failure(directory):
@@ -26,7 +29,15 @@ def hold(directory: Path) -> Iterator[None]:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise UsageError(f"{str(directory)!r} is being trained by another process") from None
-            if not os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+            held = os.fstat(file.fileno())
+            if not _is_at(path, held):
                 # Its holder has deleted it meanwhile, and another process may hold the file in its place.
                 raise UsageError(f"{str(directory)!r} is being trained by another process")
-        yield
+        yield lambda: _is_at(path, held)
+
+
+def _is_at(path: Path, held: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), held)
+    except OSError:
+        return False

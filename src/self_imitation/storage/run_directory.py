@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,12 @@ PARENT = Path("runs")
 
 
 class RunDirectory:
-    def __init__(self, path: Path):
-        self.path = path
+    """`path` is absolute, with links resolved; `shown` is what the user wrote, for messages."""
+
+    def __init__(self, path: Path, shown: Path | None = None):
+        self.shown = path if shown is None else shown
+        path = self.path = Path(os.path.realpath(files.absolute(path)))
+        self._in_place: Callable[[], bool] = lambda: False
         self.config_file = path / "config.json"
         self.checkpoints = path / "checkpoints"
         self.summary = path / "summary.json"
@@ -56,69 +60,85 @@ class RunDirectory:
         return summary if isinstance(summary, dict) else {}
 
     def is_untrained(self) -> bool:
-        """Whether it has neither a checkpoint nor a row of metrics."""
-        return not checkpoint.steps(self.checkpoints) and not metrics_file.read(self.path)
+        """Whether it is where it was locked, and has neither a checkpoint nor a row of metrics."""
+        return self._in_place() and not checkpoint.steps(self.checkpoints) and not metrics_file.read(self.path)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Only one process trains a run at a time. Raises `UsageError` if another one does."""
-        self.refuse_links()
-        with lock.hold(self.path):
+        self._refuse_links()
+        with lock.hold(self.path) as self._in_place:
             yield
 
-    def refuse_links(self) -> None:
+    def require_usable(self) -> None:
+        """Raise if the directory was moved or deleted since it was locked, or contains links where it is written."""
+        if not self._in_place():
+            raise UsageError(
+                f"{str(self.shown)!r} or its {lock.FILE} was moved or deleted while it was trained; training stopped; "
+                "if it was moved, resume it where it is now"
+            )
+        self._refuse_links()
+
+    def _refuse_links(self) -> None:
         """Raise if something that training writes or deletes is a symbolic link: its target may belong to others."""
         inside = (path for folder in self._folders if folder.is_dir() for path in folder.iterdir())
         for path in (*self._files, *self._folders, *inside):
             if path.is_symlink():
                 raise UsageError(f"{str(path)!r} is a symbolic link; links inside a run directory are not followed")
 
-    def discard(self) -> None:
-        """Delete the files of the run, but neither the directory nor what others put there."""
+    def discard(self, directory: bool) -> None:
+        """Delete the files of the run, but not what others put there; and the `directory` itself, if it is empty."""
         for path in self._files:
             path.unlink(missing_ok=True)
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         files.clear_partial(self.path)
+        if directory:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def write_config(self, config: TrainConfig) -> None:
         files.write_json(self.config_file, config_file.to_json(config))
 
 
 @contextlib.contextmanager
-def create(config: TrainConfig, checkpoint_bytes: int = 0) -> Iterator[RunDirectory]:
+def create(config: TrainConfig, target: Path, checkpoint_bytes: int = 0) -> Iterator[RunDirectory]:
     """A new run directory with its config.json, locked. Nothing is written to a directory that can't be used.
+
+    `target`: what `target(config)` returned before the environment could change the working directory.
 
     If an exception ends the block before anything was trained, the run is deleted: the same command works again.
     """
-    wanted = Path(os.path.normpath(config.out)) if config.out else None
-    if wanted:
-        _require_unused(RunDirectory(wanted))
-    _require_space(config, wanted or PARENT, checkpoint_bytes)
-    with files.explain_failure(wanted or PARENT):
-        made = wanted is None or _make(wanted)
-        run = RunDirectory(wanted or _make_new(config))
+    run = RunDirectory(target, Path(os.path.normpath(config.out))) if config.out else None
+    if run:
+        _require_unused(run)
+    _require_space(config, target, checkpoint_bytes)
+    with files.explain_failure(target):
+        made = run is None or _make(run.path)
+        run = run or _make_new(config, target)
     with run.locked():
         _require_unused(run)  # another process may have been faster
         try:
             with files.explain_failure(run.path):
-                run.write_config(dataclasses.replace(config, out=str(run.path)))
+                run.write_config(dataclasses.replace(config, out=str(run.shown)))
             yield run
         except Exception:
             if run.is_untrained():
-                run.discard()
-                if made:
-                    with contextlib.suppress(OSError):
-                        run.path.rmdir()
+                run.discard(made)
             raise
+
+
+def target(config: TrainConfig) -> Path:
+    """Where a new run goes: its directory, or that of all runs without a name. Independent of the working directory."""
+    return Path(os.path.realpath(files.absolute(config.out or PARENT)))
 
 
 def _require_unused(run: RunDirectory) -> None:
     if run.config_file.exists():
-        resume = f"sil resume {shlex.quote(str(run.path))}"
-        raise UsageError(f"{run.path} already contains a run; continue it with: {resume}")
+        resume = f"sil resume {shlex.quote(str(run.shown))}"
+        raise UsageError(f"{run.shown} already contains a run; continue it with: {resume}")
     if run.path.is_dir() and any(not _is_leftover(path.name) for path in run.path.iterdir()):
-        raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
+        raise bad_value("out", str(run.shown), "allowed: a new or an empty directory")
 
 
 def _is_leftover(name: str) -> bool:
@@ -139,16 +159,16 @@ def open_run(path: str | Path) -> RunDirectory:
     return run
 
 
-def _make_new(config: TrainConfig) -> Path:
+def _make_new(config: TrainConfig, parent: Path) -> RunDirectory:
     """A directory that no other process makes at the same time."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = f"{re.sub('[^A-Za-z0-9.-]+', '-', config.env)}_{config.agent}_{now}"
-    PARENT.mkdir(exist_ok=True)
-    path, number = PARENT / name, 1
-    while not _make(path):
+    parent.mkdir(exist_ok=True)
+    own, number = name, 1
+    while not _make(parent / own):
         number += 1
-        path = PARENT / f"{name}-{number}"
-    return path
+        own = f"{name}-{number}"
+    return RunDirectory(parent / own, PARENT / own)
 
 
 def _make(path: Path) -> bool:
@@ -162,7 +182,7 @@ def _make(path: Path) -> bool:
 
 def _require_space(config: TrainConfig, path: Path, checkpoint: int) -> None:
     """Check the space for checkpoints before training starts."""
-    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    existing = next(parent for parent in (path, *path.parents) if os.path.exists(parent))
     need, free = (config.checkpoints_kept + 1) * checkpoint, shutil.disk_usage(existing).free
     if free < need:
         raise UsageError(

@@ -184,7 +184,7 @@ class Training:
         raise NonFiniteError(f"a loss of seed {seed} was not finite at step {step}; training stopped, {self._kept()}")
 
     def _kept(self) -> str:
-        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.path}"
+        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.shown}"
 
     def _log(self) -> None:
         """Write a row for each seed, then clear the accumulated metrics."""
@@ -214,10 +214,11 @@ class Training:
             )
         counters.row_iteration, counters.row_seconds = counters.iteration, counters.seconds
         self.trainer.clear_metrics()
+        self.run.require_usable()
         try:
             self.metrics.write(rows)
         except OSError as error:
-            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.path)}")
+            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.shown)}")
         self.listener.logged(rows)
         self._warn_if_nothing_to_learn_from(rows)
 
@@ -249,6 +250,7 @@ class Training:
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""
         step = self.counters.iteration * self.config.steps_per_iteration
+        self.run.require_usable()
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()
             self.counters.device = self.trainer.device
@@ -261,7 +263,7 @@ class Training:
                 fingerprint(self.config),
             )
         except OSError as error:
-            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.path)}")
+            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.shown)}")
             return False
         self.saved_at = self.counters.iteration
         return True
@@ -283,7 +285,7 @@ class Training:
 
         found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
         if found is None and metrics_file.read(self.run.path):
-            raise UsageError(f"{str(self.run.path)!r} has metrics but no checkpoint to resume from")
+            raise UsageError(f"{str(self.run.shown)!r} has metrics but no checkpoint to resume from")
         if found is not None and found.device != self.trainer.device:
             before, now = found.device, self.trainer.device
             self.listener.message(f"trained so far on {before}, now on {now}: results may differ in the last bits")

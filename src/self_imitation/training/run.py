@@ -70,9 +70,10 @@ def _plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
     """Start a new run; also returns whether it reached its end before `stop`."""
+    target = run_directory.target(config)
     backend = backends.create(config)
     config = _resolved(config, backend)
-    with run_directory.create(config, checkpoint.expected_bytes(config, backend.spec)) as run:
+    with run_directory.create(config, target, checkpoint.expected_bytes(config, backend.spec)) as run:
         return _train(run, run.config(), backend, listener, stop)
 
 
@@ -132,6 +133,7 @@ def _train(
         if config != run.config():
             run.write_config(config)
         finished = training.train(stop)
+        run.require_usable()
         result = Run(run, listener.message)
         machine = devices.machine(training.trainer.groups[0].device)
         files.write_json(run.summary, result.summarise(finished, machine))
@@ -140,7 +142,8 @@ def _train(
     except BrokenPipeError:
         raise  # the listener's stream is closed, not the disk full
     except OSError as error:
-        raise UsageError(f"{files.explain(error, run.path)}; {checkpoint.kept(run.checkpoints)}") from None
+        run.require_usable()
+        raise UsageError(f"{files.explain(error, run.shown)}; {checkpoint.kept(run.checkpoints)}") from None
     return result, finished
 
 
@@ -172,7 +175,9 @@ class Run:
 
     def __repr__(self) -> str:
         seeds = "seed" if len(self.seeds) == 1 else "seeds"
-        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+        return (
+            f"Run({str(self.directory.shown)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+        )
 
     @property
     def path(self) -> Path:
@@ -298,11 +303,12 @@ class Run:
             return jax.tree.map(jnp.asarray, PolicyState(*checkpoint.load_policy(path, meta, like)))
 
         policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), read, self._warn)
+        name = str(self.directory.shown)
         if policies is None and self.metrics():
-            raise UsageError(f"{str(self.path)!r} has metrics but no checkpoint, and so no policy")
+            raise UsageError(f"{name!r} has metrics but no checkpoint, and so no policy")
         if policies is None:
-            command = f"sil resume {shlex.quote(str(self.path))}"
-            raise UsageError(f"{str(self.path)!r} has no checkpoint yet; train with: {command}")
+            command = f"sil resume {shlex.quote(name)}"
+            raise UsageError(f"{name!r} has no checkpoint yet; train with: {command}")
         return policies
 
     def _policy_of(self, seed: int) -> PolicyState:
