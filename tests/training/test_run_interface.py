@@ -21,6 +21,8 @@ from self_imitation.training.loop import Silent
 STEPS = 800
 TINY = {"agent": "a2c", "seeds": 1, "num_envs": 2, "num_steps": 5, "steps": 10, "log_every": 10}
 
+SHORT = {"agent": "a2c", "steps": 160, "log_every": 80}
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -66,6 +68,16 @@ def test_the_summary(run):
     assert summary["return_mean"] == pytest.approx(np.mean([float(row["return_mean"]) for row in last]))
     assert [seed["return_latest"] for seed in summary["seeds"]] == [float(row["return_latest"]) for row in last]
     assert summary["machines"] == [devices.machine(devices.jax.devices("cpu")[0])]
+
+
+def test_the_summary_counts_what_was_trained_even_if_rows_are_lost(tmp_path):
+    class Empty(Silent):
+        def logged(self, rows):
+            (tmp_path / "run" / "metrics.csv").write_text("")
+
+    runs.start(small_config(tmp_path / "run", **SHORT), Empty())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["finished"], summary["step"]) == (True, 160)
 
 
 def test_single_and_batched_observations(run):
@@ -228,9 +240,6 @@ def test_images_get_a_network_for_images(name, hidden, shared, tmp_path):
     config = override(config, {"network.hidden": None, "network.shared": None})
     found = runs._resolved(config, backends.create(config))
     assert (found.network.hidden, found.network.shared, found.engine) == (hidden, shared, "gymnasium")
-
-
-SHORT = {"agent": "a2c", "steps": 160, "log_every": 80}
 
 
 def test_an_environment_may_change_the_working_directory(tmp_path, monkeypatch):

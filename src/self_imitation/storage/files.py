@@ -61,8 +61,8 @@ def write_through(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def open_regular(path: Path, mode: Literal["rb", "ab"]) -> IO[bytes]:
-    """Open a file, unbuffered. Pipes and devices are refused: they may block. "ab" does not follow a symbolic link."""
+def open_regular(path: Path, mode: Literal["rb", "a+b"]) -> IO[bytes]:
+    """Open a file, unbuffered. Pipes and devices are refused: they may block. "a+b" follows no links."""
     flags = getattr(os, "O_NONBLOCK", 0) | (0 if mode == "rb" else getattr(os, "O_NOFOLLOW", 0))
     file = open(path, mode, buffering=0, opener=lambda name, usual: os.open(name, usual | flags, 0o666))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

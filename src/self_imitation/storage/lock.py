@@ -21,7 +21,7 @@ def hold(directory: Path) -> Iterator[Callable[[], bool]]:
     path = directory / FILE
     with contextlib.ExitStack() as stack:
         with files.explain_failure(directory):
-            file = stack.enter_context(files.open_regular(path, "ab"))
+            file = stack.enter_context(files.open_regular(path, "a+b"))
             if sys.platform != "win32":
                 import fcntl
 

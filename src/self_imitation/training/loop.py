@@ -84,13 +84,11 @@ class Training:
             self.counters = restored or Counters(episodes=[0] * config.seeds)
             self.saved_at = self.counters.iteration if self._resumed else -1
             keep_bytes = self.counters.metrics_bytes if self._resumed else None
-            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes)
+            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes, listener.message)
             self._rewarded = {int(row["seed"]) for row in metrics_file.read(run.path) if _has_reward(row)}
         except BaseException:
             self.trainer.close()
             raise
-        if self.metrics.lacks_rows:
-            listener.message(f"{metrics_file.FILE} lacks rows of earlier steps; continuing with the rows it has")
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` returns True; returns whether the end was reached. Saves a checkpoint."""

@@ -27,7 +27,7 @@ from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import agents, backends, devices, evaluation
 from self_imitation.training.backends import Backend
-from self_imitation.training.loop import Listener, Silent, Training
+from self_imitation.training.loop import Counters, Listener, Silent, Training
 from self_imitation.training.policy import Policy
 
 
@@ -136,7 +136,7 @@ def _train(
         run.require_usable()
         result = Run(run, listener.message)
         machine = devices.machine(training.trainer.groups[0].device)
-        files.write_json(run.summary, result.summarise(finished, machine))
+        files.write_json(run.summary, result.summarise(finished, machine, training.counters))
         with files.replacing(run.curve) as partial:
             curves.draw([result.curve], partial, title=f"{config.agent} on {config.env}")
     except BrokenPipeError:
@@ -230,19 +230,19 @@ class Run:
     def curve(self) -> curves.Curve:
         return curves.from_rows(self.config.agent, self.config.env, self.metrics())
 
-    def summarise(self, finished: bool, machine: str) -> dict[str, Any]:
+    def summarise(self, finished: bool, machine: str, counters: Counters) -> dict[str, Any]:
         """summary.json: the final results, per seed and overall. Returns are those of each seed's last row and of its
         latest 100 episodes. `machine` is added to the machines of earlier parts of the run.
         """
         rows = self.metrics()
         per_seed = []
-        for seed in self.seeds:
+        for seed, episodes in zip(self.seeds, counters.episodes, strict=True):
             own = [row for row in rows if int(row["seed"]) == seed]
             means, latest, bests = (_finite(own, name) for name in ("return_mean", "return_latest", "return_best"))
             per_seed.append(
                 {
                     "seed": seed,
-                    "episodes": int(own[-1]["episodes"]) if own else 0,
+                    "episodes": episodes,
                     "return_mean": means[-1] if means else None,
                     **({"return_latest": latest[-1]} if latest else {}),
                     "return_best": max(bests) if bests else None,
@@ -250,8 +250,7 @@ class Run:
             )
         final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
         low, high = statistics.mean_interval(final) if len(final) > 1 else (None, None)
-        seconds = rows[-1]["seconds"] if rows else 0.0
-        step = int(rows[-1]["step"]) if rows else 0
+        seconds, step = counters.seconds, counters.iteration * self.config.steps_per_iteration
         return {
             "env": self.config.env,
             "agent": self.config.agent,
