@@ -221,6 +221,21 @@ def test_main_help_needs_no_jax():
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def test_closed_standard_streams_become_the_null_device(tmp_path):
+    """Also for the processes that it starts."""
+    code = """
+import os, subprocess, sys
+from self_imitation.cli.main import main
+status = main(["plot", "nothing"])
+child = subprocess.run(["sh", "-c", "cat; echo out; echo err >&2"]).returncode
+with open(sys.argv[1], "x") as file:
+    file.write(f"{status} {child} {file.fileno() > 2} {[os.readlink(f'/proc/self/fd/{n}') for n in range(3)]}")
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "x")]
+    subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command], check=True)
+    assert (tmp_path / "x").read_text() == f"2 0 True {['/dev/null'] * 3}"
+
+
 def test_a_terminal_shows_a_progress_bar_and_ctrl_c_saves(capsys, tmp_path):
     """In a pseudo-terminal. The run that Ctrl-C stopped is then resumed."""
     leader, follower = pty.openpty()

@@ -23,7 +23,7 @@ def first_line(config: TrainConfig, run: RunDirectory, iteration: int, device: s
     seeds = f"1 seed ({first})" if first == last else f"{config.seeds} seeds ({first}-{last})"
     step = iteration * config.steps_per_iteration
     start = f"from step {step:,} " if step else ""
-    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each on {device}, in {run.path}"
+    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each on {device}, in {run.shown}"
     return line + (f" (note: {'; '.join(notes)})" if notes else "")
 
 

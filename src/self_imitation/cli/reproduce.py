@@ -63,11 +63,11 @@ def reproduce(arguments: Sequence[str]) -> int:
     named = {"steps": given.steps, "seeds": given.seeds, "seed": given.seed}
     changes = {name: value for name, value in named.items() if value is not None}
     settings = dataclasses.replace(experiment.defaults, **changes)
-    folder = Path(given.runs or f"runs/{given.experiment}")
+    folder = files.absolute(given.runs or f"runs/{given.experiment}")
     configs = experiment.configs(settings, folder)
     usual = Path("results") / given.experiment if settings == experiment.defaults else folder / "report"
-    out = Path(given.out) if given.out else usual
-    files.require_writable(out / "figure.png", "out", make_parents=True)
+    shown = Path(given.out) if given.out else usual
+    out = files.require_writable(shown / "figure.png", "out", make_parents=True).parent
     if not given.report_only:
         finished, status = with_signal_handling(partial(campaign.train, configs), progress.listener)
         if not finished:
@@ -76,7 +76,7 @@ def reproduce(arguments: Sequence[str]) -> int:
     with files.explain_failure(out):
         lines = experiment.report(settings, folder, out)
     print(experiment.table(lines))
-    print(f"Page: {out / 'README.md'}\nFigure: {out / 'figure.png'}")
+    print(f"Page: {shown / 'README.md'}\nFigure: {shown / 'figure.png'}")
     if missing := campaign.unfinished(configs):
         print(missing)
     return 0

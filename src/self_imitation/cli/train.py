@@ -121,9 +121,10 @@ def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -
     from self_imitation.cli import progress
 
     (run, finished), status = with_signal_handling(go, progress.listener)
-    path = shlex.quote(str(run.path))
+    shown = run.directory.shown
+    path = shlex.quote(str(shown))
     if finished:
-        terminal.say(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {path}")
+        terminal.say(f"Run: {shown}\nCurve: {shown / run.directory.curve.name}\nNext: sil play {path}")
         return 0
     if status != CLOSED_PIPE:
         terminal.say(f"Stopped; progress saved. Resume with: sil resume {path}")

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,7 +115,7 @@ class Experiment:
         for name, table in self.tables(lines, loaded).items():
             _write_table(out / name, table)
         curves.draw(drawn, out / "figure.png", **self.figure)
-        files.write_atomically(out / "README.md", "\n\n".join(filter(None, parts)) + "\n")
+        files.write_atomically(out / "README.md", ("\n\n".join(filter(None, parts)) + "\n").encode())
         return lines
 
     def _provenance(self, settings: Settings, loaded: Sequence[Run]) -> str:
@@ -159,7 +160,7 @@ def train(configs: Sequence[TrainConfig], listener: Listener, stop: Callable[[],
 
 
 def exists(config: TrainConfig) -> bool:
-    return _directory(config).config_file.exists()
+    return os.path.exists(_directory(config).config_file)
 
 
 def load(config: TrainConfig) -> Run:
@@ -169,11 +170,11 @@ def load(config: TrainConfig) -> Run:
     loaded = runs.load(run.path)
     rows = loaded.metrics()
     if not rows:
-        raise UsageError(f"runs: {str(run.path)!r} has no metrics yet")
+        raise UsageError(f"runs: {str(run.shown)!r} has no metrics yet")
     if "return_latest" not in rows[0]:
-        raise UsageError(f"runs: the metrics of {str(run.path)!r} have no column 'return_latest'")
+        raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no column 'return_latest'")
     if (done := int(rows[-1]["step"])) > config.total_steps:
-        raise bad_value("steps", config.steps, f"{str(run.path)!r} is already at step {done}; allowed: that or more")
+        raise bad_value("steps", config.steps, f"{str(run.shown)!r} is already at step {done}; allowed: that or more")
     return loaded
 
 
@@ -189,7 +190,7 @@ def _require_same(run: RunDirectory, wanted: TrainConfig) -> None:
     for name, value in flatten(wanted).items():
         left_open = name.startswith("network.") and value is None
         if name not in (*MAY_CHANGE, "engine") and not left_open and found[name] != value:
-            raise UsageError(f"runs: {str(run.path)!r} has {name} = {found[name]!r}, not {value!r}")
+            raise UsageError(f"runs: {str(run.shown)!r} has {name} = {found[name]!r}, not {value!r}")
 
 
 def unfinished(configs: Sequence[TrainConfig]) -> str:

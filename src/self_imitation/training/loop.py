@@ -90,13 +90,11 @@ class Training:
             self.counters = restored or Counters(episodes=[0] * config.seeds)
             self.saved_at = self.counters.iteration if self._resumed else -1
             keep_bytes = self.counters.metrics_bytes if self._resumed else None
-            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes)
+            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes, listener.message)
             self._rewarded = {int(row["seed"]) for row in metrics_file.read(run.path) if _has_reward(row)}
         except BaseException:
             self.trainer.close()
             raise
-        if self.metrics.lacks_rows:
-            listener.message(f"{metrics_file.FILE} lacks rows of earlier steps; continuing with the rows it has")
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` returns True; returns whether the end was reached. Saves a checkpoint."""
@@ -192,7 +190,7 @@ class Training:
         raise NonFiniteError(f"a loss of seed {seed} was not finite at step {step}; training stopped, {self._kept()}")
 
     def _kept(self) -> str:
-        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.path}"
+        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.shown}"
 
     def _log(self) -> None:
         """Write a row for each seed, then clear the accumulated metrics."""
@@ -222,10 +220,11 @@ class Training:
             )
         counters.row_iteration, counters.row_seconds = counters.iteration, counters.seconds
         self.trainer.clear_metrics()
+        self.run.require_usable()
         try:
             self.metrics.write(rows)
         except OSError as error:
-            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.path)}")
+            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.shown)}")
         self.listener.logged(rows)
         self._warn_if_nothing_to_learn_from(rows)
 
@@ -257,6 +256,7 @@ class Training:
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""
         step = self.counters.iteration * self.config.steps_per_iteration
+        self.run.require_usable()
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()
             self.counters.device = self.trainer.device
@@ -269,7 +269,7 @@ class Training:
                 fingerprint(self.config),
             )
         except OSError as error:
-            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.path)}")
+            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.shown)}")
             return False
         self.saved_at = self.counters.iteration
         return True
@@ -291,7 +291,7 @@ class Training:
 
         found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
         if found is None and metrics_file.read(self.run.path):
-            raise UsageError(f"{str(self.run.path)!r} has metrics but no checkpoint to resume from")
+            raise UsageError(f"{str(self.run.shown)!r} has metrics but no checkpoint to resume from")
         if found is not None and found.device != self.trainer.device:
             before, now = found.device, self.trainer.device
             self.listener.message(f"trained so far on {before}, now on {now}: results may differ in the last bits")

@@ -27,7 +27,7 @@ from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import agents, backends, devices, evaluation
 from self_imitation.training.backends import Backend
-from self_imitation.training.loop import Listener, Silent, Training
+from self_imitation.training.loop import Counters, Listener, Silent, Training
 from self_imitation.training.policy import Policy
 from self_imitation.training.trust import Trust, require_trust
 
@@ -71,15 +71,11 @@ def _plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
     """Start a new run; also returns whether it reached its end before `stop`."""
+    target = run_directory.target(config)
     backend = backends.create(config)
     config = _resolved(config, backend)
-    run = run_directory.create(config, checkpoint.expected_bytes(config, backend.spec))
-    try:
+    with run_directory.create(config, target, checkpoint.expected_bytes(config, backend.spec)) as run:
         return _train(run, run.config(), backend, listener, stop)
-    except Exception:
-        if not checkpoint.steps(run.checkpoints) and not metrics_file.read(run.path):
-            run.discard()  # nothing was trained: the same command works again
-        raise
 
 
 def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
@@ -118,7 +114,8 @@ def continue_run(
     backend = backends.create(config)
     devices.prepare(config, backend.spec)
     at_end = "The run is complete; extend it with --steps N." if steps is None else ""
-    return _train(run, config, backend, listener, stop, at_end)
+    with run.locked():
+        return _train(run, config, backend, listener, stop, at_end)
 
 
 def load(path: str | Path, warn: Callable[[str], None] = lambda _: None, *, trust: Trust = False) -> "Run":
@@ -138,23 +135,25 @@ def _train(
     stop: Callable[[], bool],
     at_end: str = "",
 ) -> tuple["Run", bool]:
-    """`at_end`: message for a run that is complete already."""
+    """With the lock held. `at_end`: message for a run that is complete already."""
     try:
-        with files.lock(run.path):
-            training = Training(run, config, backend, listener)
-            if at_end and training.counters.iteration >= config.iterations:
-                listener.message(at_end)
-            if config != run.config():
-                run.write_config(config)
-            finished = training.train(stop)
-            result = Run(run, listener.message, trust=True)
-            machine = devices.machine(training.trainer.groups[0].device)
-            files.write_json(run.summary, result.summarise(finished, machine))
-            curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+        training = Training(run, config, backend, listener)
+        if at_end and training.counters.iteration >= config.iterations:
+            listener.message(at_end)
+        if config != run.config():
+            run.write_config(config)
+        finished = training.train(stop)
+        run.require_usable()
+        result = Run(run, listener.message, trust=True)
+        machine = devices.machine(training.trainer.groups[0].device)
+        files.write_json(run.summary, result.summarise(finished, machine, training.counters))
+        with files.replacing(run.curve) as partial:
+            curves.draw([result.curve], partial, title=f"{config.agent} on {config.env}")
     except BrokenPipeError:
         raise  # the listener's stream is closed, not the disk full
     except OSError as error:
-        raise UsageError(f"{files.explain(error, run.path)}; {checkpoint.kept(run.checkpoints)}") from None
+        run.require_usable()
+        raise UsageError(f"{files.explain(error, run.shown)}; {checkpoint.kept(run.checkpoints)}") from None
     return result, finished
 
 
@@ -186,7 +185,9 @@ class Run:
 
     def __repr__(self) -> str:
         seeds = "seed" if len(self.seeds) == 1 else "seeds"
-        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+        return (
+            f"Run({str(self.directory.shown)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+        )
 
     @property
     def path(self) -> Path:
@@ -239,19 +240,19 @@ class Run:
     def curve(self) -> curves.Curve:
         return curves.from_rows(self.config.agent, self.config.env, self.metrics())
 
-    def summarise(self, finished: bool, machine: str) -> dict[str, Any]:
+    def summarise(self, finished: bool, machine: str, counters: Counters) -> dict[str, Any]:
         """summary.json: the final results, per seed and overall. Returns are those of each seed's last row and of its
         latest 100 episodes. `machine` is added to the machines of earlier parts of the run.
         """
         rows = self.metrics()
         per_seed = []
-        for seed in self.seeds:
+        for seed, episodes in zip(self.seeds, counters.episodes, strict=True):
             own = [row for row in rows if int(row["seed"]) == seed]
             means, latest, bests = (_finite(own, name) for name in ("return_mean", "return_latest", "return_best"))
             per_seed.append(
                 {
                     "seed": seed,
-                    "episodes": int(own[-1]["episodes"]) if own else 0,
+                    "episodes": episodes,
                     "return_mean": means[-1] if means else None,
                     **({"return_latest": latest[-1]} if latest else {}),
                     "return_best": max(bests) if bests else None,
@@ -259,8 +260,7 @@ class Run:
             )
         final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
         low, high = statistics.mean_interval(final) if len(final) > 1 else (None, None)
-        seconds = rows[-1]["seconds"] if rows else 0.0
-        step = int(rows[-1]["step"]) if rows else 0
+        seconds, step = counters.seconds, counters.iteration * self.config.steps_per_iteration
         return {
             "env": self.config.env,
             "agent": self.config.agent,
@@ -313,11 +313,12 @@ class Run:
             return jax.tree.map(jnp.asarray, PolicyState(*checkpoint.load_policy(path, meta, like)))
 
         policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), read, self._warn)
+        name = str(self.directory.shown)
         if policies is None and self.metrics():
-            raise UsageError(f"{str(self.path)!r} has metrics but no checkpoint, and so no policy")
+            raise UsageError(f"{name!r} has metrics but no checkpoint, and so no policy")
         if policies is None:
-            command = f"sil resume {shlex.quote(str(self.path))}"
-            raise UsageError(f"{str(self.path)!r} has no checkpoint yet; train with: {command}")
+            command = f"sil resume {shlex.quote(name)}"
+            raise UsageError(f"{name!r} has no checkpoint yet; train with: {command}")
         return policies
 
     def _policy_of(self, seed: int) -> PolicyState:
