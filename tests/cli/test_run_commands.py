@@ -195,6 +195,8 @@ def test_the_first_signal_asks_to_stop_and_the_second_quits(number, monkeypatch)
 
 def test_a_closed_pipe_stops_the_run():
     class Closed:
+        closed = False  # by its reader, which Python does not know
+
         def write(self, text):
             raise BrokenPipeError
 
