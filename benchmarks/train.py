@@ -38,4 +38,4 @@ def measure() -> dict[str, float]:
 
 
 def _advance(group: InProgramGroup, held: list[Any], iterations: int) -> None:
-    held[0] = group.run(held[0], iterations)
+    held[0], _ = group.run(held[0], iterations)

@@ -4,6 +4,7 @@ Gymnasium imports this module by itself: `gymnasium_probes:Counter-v0`. Faulty o
 the variable PROBES_ARE_SOUND is set.
 """
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -200,6 +201,7 @@ UNSUPPORTED: dict[str, dict[str, spaces.Space[Any]]] = {
     "EmptyObservation": {"observation_space": spaces.Box(0, 1, (0,))},
     "WholeActions": {"action_space": spaces.Box(0, 5, (2,), np.int64)},
     "DictActions": {"action_space": spaces.Dict(a=spaces.Discrete(2))},
+    "HugeActions": {"action_space": spaces.Discrete(2**62)},
     "EmptyActions": {"action_space": spaces.Box(0, 1, (0,))},
 }
 
@@ -282,6 +284,10 @@ class Faulty(Counter):
         self.fault = None if os.environ.get(SOUND) else fault
         if self.fault == "RaisesWhenMade":
             raise RuntimeError("no licence found\nask your administrator")
+        if self.fault == "ExitsWhenMade":
+            os._exit(0)
+        if self.fault == "LeavesPythonWhenMade":
+            raise SystemExit(3)
         if self.fault == "LacksPackage":
             raise gymnasium.error.DependencyNotInstalled("a package is missing: pip install it")
 
@@ -339,6 +345,11 @@ class Faulty(Counter):
                 return observation, reward, terminated, info
             case "LeavesPython":
                 raise SystemExit(3)
+            case "ExitsAtOnce":
+                with contextlib.suppress(Exception):
+                    os._exit(0)
+            case "ComplexReward":
+                reward = np.array(1 + 2j)
             case "RaisesTwoLines":
                 raise RuntimeError("no more lives\nsee the manual")
             case "HugeReward":
@@ -362,6 +373,8 @@ FAULTS_WHILE_TRAINING = {
     "TruncatedIsNone": "truncated is None, not True or False",
     "FourResults": "step() returned (array(",
     "LeavesPython": "raised SystemExit: 3",
+    "ExitsAtOnce": "called os._exit(0)",
+    "ComplexReward": "reward is array(1.+2.j), not a number",
     "RaisesTwoLines": "raised RuntimeError: no more lives",
     "HugeReward": "reward is 1e+300, beyond the range of float32",
     "Words": "observation is 'hello', not an array of numbers",
@@ -378,6 +391,8 @@ OTHER_FAULTS = ("RaisesAtThirdReset", "RaisesInOne", "NotANumberAtItsEnd", "Dies
 its process exits."""
 FAULTS_WHEN_MADE = {
     "RaisesWhenMade": "can't be created; it raised RuntimeError: no licence found",
+    "ExitsWhenMade": "can't be created; it called os._exit(0)",
+    "LeavesPythonWhenMade": "can't be created; it raised SystemExit: 3",
     "LacksPackage": "needs a package that is not installed: a package is missing: pip install it",
 }
 

@@ -170,7 +170,7 @@ def resolve(env: str, preset: Preset, overrides: Mapping[str, object] | None = N
     """The settings of a run: all layers of defaults, then `overrides` by dotted names, which may name the agent."""
     overrides = dict(overrides or {})
     entry = environments.find(env)
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown_name("preset", str(preset), PRESETS)
     agent = parse_agent(str(overrides.pop("agent", TrainConfig.agent)))
     components = {name: registry.components()[name].component.Config() for name in agent.components}

@@ -4,6 +4,8 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 
+MAX_LINE = 300
+"""Characters of a message from outside."""
 MAX_NAMES = 20
 """Names that fit into one line."""
 
@@ -21,22 +23,35 @@ class DeviceMemoryError(RuntimeError):
 
 
 def bad_value(field: str, value: object, allowed: str) -> UsageError:
-    return UsageError(f"{field}: {value!r} is not allowed; {allowed}")
+    return UsageError(f"{field}: {shorten(value)} is not allowed; {allowed}")
 
 
 def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
     """Suggests the nearest known name, and lists all of them, or the nearest if there are many."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=5, cutoff=0.0)
+    nearest = difflib.get_close_matches(name[:100], names, n=5, cutoff=0.0)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     all_or_some = f"Known: {', '.join(names)}"
     if len(names) > MAX_NAMES:
         all_or_some = f"Of {len(names)} known, the nearest are {', '.join(nearest)}"
-    return UsageError(f"{field}: {name!r} is unknown; {hint}{all_or_some}")
+    return UsageError(f"{field}: {shorten(name)} is unknown; {hint}{all_or_some}")
+
+
+def shorten(value: object, most: int = 200) -> str:
+    """The value as Python writes it, cut in the middle if it is long."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer with thousands of digits, or an object from outside
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= most else f"{text[: most - 20]} ... {text[-15:]}"
 
 
 class FaultyEnvironmentError(RuntimeError):
     """An environment raised or broke its contract; the run stopped, its last checkpoint is kept."""
+
+
+class Interrupted(BaseException):
+    """Training was asked to stop between two steps of an environment; the unfinished rollout is dropped."""
 
 
 @contextlib.contextmanager
@@ -48,6 +63,21 @@ def prefix_env_name(env: str) -> Iterator[None]:
         raise FaultyEnvironmentError(f"environment {env}: {error}") from error.__cause__
 
 
+def one_line(text: str, most: int = 1000) -> str:
+    """A message as one line of a sensible length."""
+    text = text if len(text) <= most else f"{text[: most - 20]} ... {text[-15:]}"
+    return printable(text).replace("\n", "\\n")
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped: names from outside must not control the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def first_line(error: BaseException) -> str:
-    """First line of the message, which may be empty."""
-    return next(iter(str(error).splitlines()), "")
+    """First line of the message, which may be empty; cut if it is long."""
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # a class from outside
+        return ""
+    return lines[0][:MAX_LINE] if lines else ""

@@ -13,6 +13,10 @@ Rule = tuple[Callable[[Any], bool], str]
 """A test of a value, and what it allows in words."""
 
 
+LARGEST = 3.4e38
+"""In float32, in which settings are computed with."""
+
+
 def setting(default: T, allowed: Rule) -> T:
     """A dataclass field with a default and a rule."""
     return dataclasses.field(default=default, metadata={"allowed": allowed})
@@ -29,7 +33,7 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Rule:
     text = f"a finite number {'>' if above else '>='} {low:g}" + ("" if high == math.inf else f" and <= {high:g}")
 
     def allowed(v: Any) -> bool:
-        number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        number = isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= LARGEST
         return number and (low < v if above else low <= v) and v <= high
 
     return allowed, text
@@ -83,7 +87,7 @@ def _layers(v: Any) -> bool:
 class NetworkConfig:
     """The actor-critic's network."""
 
-    kind: str = "default"
+    kind: str = setting("default", (lambda v: isinstance(v, str), "the name of a network"))
     """default: MLP for vectors, the Nature CNN for images; or the name of a network that you registered."""
     hidden: tuple[int, ...] | None = setting(None, or_none((_layers, "one or more integers from 1 to 16384")))
     """Units of each hidden layer, after the convolutions for images. None: 64 64 (authors' code), or 512 for images

@@ -195,6 +195,8 @@ def test_the_first_signal_asks_to_stop_and_the_second_quits(number, monkeypatch)
 
 def test_a_closed_pipe_stops_the_run():
     class Closed:
+        closed = False  # by its reader, which Python does not know
+
         def write(self, text):
             raise BrokenPipeError
 
@@ -219,6 +221,21 @@ def test_the_mean_return_ignores_seeds_without_episodes():
 def test_main_help_needs_no_jax():
     code = "import sys; from self_imitation.cli.main import main; main(['--help']); sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_closed_standard_streams_become_the_null_device(tmp_path):
+    """Also for the processes that it starts."""
+    code = """
+import os, subprocess, sys
+from self_imitation.cli.main import main
+status = main(["plot", "nothing"])
+child = subprocess.run(["sh", "-c", "cat; echo out; echo err >&2"]).returncode
+with open(sys.argv[1], "x") as file:
+    file.write(f"{status} {child} {file.fileno() > 2} {[os.readlink(f'/proc/self/fd/{n}') for n in range(3)]}")
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "x")]
+    subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command], check=True)
+    assert (tmp_path / "x").read_text() == f"2 0 True {['/dev/null'] * 3}"
 
 
 def test_a_terminal_shows_a_progress_bar_and_ctrl_c_saves(capsys, tmp_path):

@@ -74,7 +74,7 @@ def test_results_without_runs_get_their_page_anew(capsys, here):
     assert call(capsys, "my.toml", "--report-only")[0] == 0
     assert "| Maze | a2c |" in (here / "results" / "my" / "README.md").read_text()
     shutil.rmtree(here / "results")
-    assert "runs: 'runs/my' has no run of this experiment" in call(capsys, "my.toml", "--report-only")[2]
+    assert "runs/my' has no run of this experiment; train without" in call(capsys, "my.toml", "--report-only")[2]
 
 
 def test_all_means_every_experiment_that_has_what_is_selected(capsys, here):

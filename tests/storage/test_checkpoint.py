@@ -146,6 +146,15 @@ def test_a_checkpoint_that_vanishes_while_being_read_is_not_damaged(copy, interr
     assert messages == []
 
 
+@pytest.mark.parametrize("name", ["009000", "²", "９０００", "9" * 200])
+def test_only_folders_named_by_a_step_are_checkpoints(copy, interrupted, name):
+    (copy / "checkpoints" / name).mkdir()
+    assert checkpoint.steps(copy / "checkpoints") == [0, interrupted[1], STEPS]
+    settings, messages = fingerprint(RunDirectory(copy).config()), []
+    found = checkpoint.load_latest(copy / "checkpoints", settings, lambda path, meta: meta["step"], messages.append)
+    assert (found, messages) == (STEPS, [])
+
+
 def test_other_versions_are_refused(copy):
     meta_file = copy / "checkpoints" / str(STEPS) / "meta.json"
     meta = json.loads(meta_file.read_text())
@@ -154,6 +163,30 @@ def test_other_versions_are_refused(copy):
     meta_file.write_text(json.dumps({**meta, "checksum": checkpoint._checksum_of(meta)}))
     with pytest.raises(UsageError, match="has version 1; this release reads 3"):
         self_imitation.load(copy).evaluate()
+
+
+def test_only_checkpoints_are_deleted(tmp_path):
+    """Not folders of others that are named by a number, nor what links point to."""
+    folder, photos = tmp_path / "checkpoints", tmp_path / "photos"
+    photos.mkdir()
+    for place in (photos, folder / "2021", folder / "2022"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "beach.jpg").touch()
+        (place / "meta.json").touch()
+    (folder / "2023").symlink_to(photos)
+    for step in (100, 3000, 4000):
+        checkpoint.save(folder, step, {"x": np.zeros(3)}, {}, kept=1, settings="")
+    assert sorted(path.name for path in folder.iterdir()) == ["2021", "2022", "2023", "4000"]
+    assert [path.name for path in photos.iterdir()].count("beach.jpg") == 1
+    with pytest.raises(OSError, match="not empty"):
+        checkpoint.save(folder, 2022, {"x": np.zeros(3)}, {}, kept=1, settings="")
+    assert (folder / "2022" / "beach.jpg").exists()
+
+
+def test_a_new_checkpoint_is_kept_beside_damaged_later_ones(tmp_path):
+    for step in (400, 800, 500, 600):
+        checkpoint.save(tmp_path, step, {"x": np.zeros(3)}, {}, kept=2, settings="")
+    assert checkpoint.steps(tmp_path) == [500, 600, 800]
 
 
 @pytest.mark.parametrize("failing", ["write_through", "write_json", "sync_directory"])

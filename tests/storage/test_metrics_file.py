@@ -1,6 +1,7 @@
 """metrics.csv and the TensorBoard files beside it."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -69,12 +70,40 @@ def test_a_table_that_lost_rows_is_continued(tmp_path, left):
     table.write_bytes({"no bytes": b"", "half a header": header[:20]}.get(left, header + first + second[:9]))
     if left == "nothing":
         table.unlink()
-    writer = MetricsWriter(tmp_path, COLUMNS, length)
-    assert writer.lacks_rows
+    messages = []
+    writer = MetricsWriter(tmp_path, COLUMNS, length, messages.append)
+    assert messages == ["metrics.csv lacks rows of earlier steps; continuing with the rows it has"]
     writer.write([row(0, 300)])
     writer.close()
     assert steps_of(tmp_path) == ([100, 300] if left == "some rows" else [300])
     assert table.read_bytes().startswith(header)
+
+
+CHANGES = {
+    "deleted": Path.unlink,
+    "replaced": lambda table: table.with_name("x").rename(table),
+    "appended to": lambda table: table.write_bytes(table.read_bytes() + b"9,9\n"),
+    "cut": lambda table: table.write_bytes(table.read_bytes()[:-5]),
+    "overwritten": lambda table: table.write_bytes(b"x,y\n1,2\n"),
+    "emptied": lambda table: table.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_is_changed_while_its_run_trains_is_written_again(tmp_path, change):
+    messages, table = [], tmp_path / "metrics.csv"
+    (tmp_path / "x").write_text("another file")
+    writer = MetricsWriter(tmp_path, COLUMNS, None, messages.append)
+    for step in (100, 200):
+        writer.write([row(0, step)])
+    CHANGES[change](table)
+    writer.write([row(0, 300)])
+    assert writer.flush_to_disk() == table.stat().st_size
+    writer.close()
+    left = {"cut": [100], "overwritten": [], "emptied": []}.get(change, [100, 200])
+    assert steps_of(tmp_path) == [*left, 300]
+    lost = "" if len(left) == 2 else ", without the rows that were lost"
+    assert messages == [f"metrics.csv was deleted or changed by another program; it was written again{lost}"]
 
 
 @pytest.mark.parametrize("kind", ["another table", "bytes", "directory"])

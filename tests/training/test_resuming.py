@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import gymnasium_probes
 import numpy as np
 import pytest
 from helpers import Recorder, arrays, assert_same_checkpoint, interrupt_after, rows, small_config, small_run
@@ -251,3 +252,17 @@ def test_processes_train_to_the_same_numbers(tmp_path):
     settings = {**CARTPOLE, "seeds": 1, "num_envs": 2, "steps": 100, "log_every": 50}
     one, other = (small_run(tmp_path / name, **{**settings, "engine": name}) for name in ("gymnasium", "processes"))
     assert rows(one.path) == rows(other.path)
+
+
+def test_a_slow_environment_stops_in_the_middle_of_an_iteration(tmp_path, monkeypatch):
+    """The steps of that iteration are dropped; the run resumes from the iteration before."""
+    steps, step = [], gymnasium_probes.Counter.step
+    monkeypatch.setattr(gymnasium_probes.Counter, "step", lambda env, action: steps.append(1) or step(env, action))
+    config = small_config(tmp_path / "run", "gym:gymnasium_probes:Counter-v0", steps=100)
+    per_iteration = config.steps_per_iteration * config.seeds
+    wanted = 2 * per_iteration + 3
+    run, finished = start(config, Recorder(), lambda: len(steps) >= wanted)
+    assert (finished, len(steps)) == (False, wanted)
+    assert max(checkpoint.steps(run.directory.checkpoints)) == 2 * config.steps_per_iteration
+    continue_run(run.path, None, Recorder())
+    assert len(steps) == wanted + 3 * per_iteration

@@ -1,6 +1,7 @@
 """The Python interface: train, load, act, play."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -15,9 +16,12 @@ from self_imitation.environments.gymnasium.make import make_env
 from self_imitation.errors import UsageError
 from self_imitation.training import devices
 from self_imitation.training import run as runs
+from self_imitation.training.loop import Silent
 
 STEPS = 800
 TINY = {"agent": "a2c", "seeds": 1, "num_envs": 2, "num_steps": 5, "steps": 10, "log_every": 10}
+
+SHORT = {"agent": "a2c", "steps": 160, "log_every": 80}
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,16 @@ def test_the_summary(run):
     assert summary["return_mean"] == pytest.approx(np.mean([float(row["return_mean"]) for row in last]))
     assert [seed["return_latest"] for seed in summary["seeds"]] == [float(row["return_latest"]) for row in last]
     assert summary["machines"] == [devices.machine(devices.jax.devices("cpu")[0])]
+
+
+def test_the_summary_counts_what_was_trained_even_if_rows_are_lost(tmp_path):
+    class Empty(Silent):
+        def logged(self, rows):
+            (tmp_path / "run" / "metrics.csv").write_text("")
+
+    runs.start(small_config(tmp_path / "run", **SHORT), Empty())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["finished"], summary["step"]) == (True, 160)
 
 
 def test_single_and_batched_observations(run):
@@ -228,10 +242,50 @@ def test_images_get_a_network_for_images(name, hidden, shared, tmp_path):
     assert (found.network.hidden, found.network.shared, found.engine) == (hidden, shared, "gymnasium")
 
 
+def test_an_environment_may_change_the_working_directory(tmp_path, monkeypatch):
+    """Paths are those of the moment at which the run was started."""
+    from self_imitation.training import backends
+
+    create = backends.create
+
+    def create_elsewhere(config):
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        return create(config)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backends, "create", create_elsewhere)
+    run = small_run("run", **SHORT)
+    assert run.path == tmp_path / "run"
+    assert run.config.out == "run"
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert len(run.metrics()) == 4
+
+
+@pytest.mark.parametrize("kind", ["moved", "replaced"])
+def test_a_run_that_vanishes_while_it_trains_is_not_created_again(tmp_path, kind):
+    path, moved = tmp_path / "run", tmp_path / "moved"
+
+    class Vanish(Silent):
+        def logged(self, rows):
+            if not moved.exists():
+                path.rename(moved)
+                if kind == "replaced":
+                    shutil.copytree(moved, path)
+
+    with pytest.raises(UsageError, match=r"run' or its \.lock was moved or deleted while it was trained"):
+        runs.start(small_config(path, **SHORT), Vanish())
+    assert path.exists() == (kind == "replaced")
+    if kind == "replaced":
+        assert {row["step"] for row in rows(path)} == {"80"}
+    else:
+        assert runs.load(moved).config.steps == 160
+
+
 def test_a_fault_at_the_first_reset_leaves_no_run(tmp_path):
     from self_imitation.errors import FaultyEnvironmentError
 
-    with pytest.raises(FaultyEnvironmentError, match="the game server is away"):
+    with pytest.raises(FaultyEnvironmentError, match=r"^environment gym:gymnasium_probes:RaisesAtReset-v0: raised"):
         small_run(tmp_path / "run", "gym:gymnasium_probes:RaisesAtReset-v0", **TINY)
     assert not (tmp_path / "run").exists(), "the same command works again"
 

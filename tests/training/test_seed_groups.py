@@ -168,7 +168,7 @@ class FakeGroup:
         time.sleep(self.seconds * count)
         if self.fails_at is not None and self.done >= self.fails_at:
             raise ZeroDivisionError("seed 1 failed")
-        return state
+        return state, count
 
     def close(self):
         pass
@@ -216,10 +216,17 @@ def test_work_is_shared_up_to_the_target():
     work = _SharedWork(10, 2)
     assert [work.take(0, 8), work.take(0, 8), work.take(0, 8)] == [8, 2, 0]
     assert work.take(1, 3) == 3
-    work.done(0)
+    work.done(0, dropped=0)
     assert work.finished == 0
     work.stop()
     assert work.take(1, 100) == 7, "as far as the furthest group"
+
+
+def test_iterations_that_an_interrupted_group_dropped_are_not_done():
+    work = _SharedWork(10, 1)
+    assert work.take(0, 4) == 4
+    work.done(0, dropped=3)
+    assert (work.finished, work.take(0, 4)) == (1, 0)
 
 
 def test_a_non_finite_loss_is_named_with_seed_and_step(tmp_path):

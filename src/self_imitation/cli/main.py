@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import self_imitation
-from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError, unknown_name
+from self_imitation.cli import terminal
+from self_imitation.errors import (
+    DeviceMemoryError,
+    FaultyEnvironmentError,
+    NonFiniteError,
+    UsageError,
+    one_line,
+    unknown_name,
+)
 
 COMMANDS = {
     "train": ("train:train", "train an agent; by default A2C+SIL on Key-Door-Treasure with 4 seeds"),
@@ -38,16 +46,18 @@ options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status."""
+    _open_missing_streams()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that can't show an arrow shows a question mark
     try:
-        return _dispatch(arguments)
+        with terminal.plain_warnings():
+            return _dispatch(arguments)
     except UsageError as error:
-        print(f"sil: {error}", file=sys.stderr)
+        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
         return 2
     except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError) as error:
-        print(f"sil: {error}", file=sys.stderr)
+        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("sil: interrupted", file=sys.stderr, flush=True)
@@ -56,6 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it exits
         return 141
+
+
+def _open_missing_streams() -> None:
+    """Give closed standard streams the null device. Otherwise the next file to be opened takes their number, and what
+    libraries print ends up in it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number: this one
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (open until the process exits)
 
 
 def _dispatch(arguments: list[str]) -> int:

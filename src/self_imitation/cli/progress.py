@@ -9,7 +9,9 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from self_imitation.cli import terminal
 from self_imitation.config import TrainConfig
+from self_imitation.errors import printable
 from self_imitation.storage.metrics_file import Row
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training.loop import Silent
@@ -21,7 +23,7 @@ def first_line(config: TrainConfig, run: RunDirectory, iteration: int, device: s
     seeds = f"1 seed ({first})" if first == last else f"{config.seeds} seeds ({first}-{last})"
     step = iteration * config.steps_per_iteration
     start = f"from step {step:,} " if step else ""
-    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each on {device}, in {run.path}"
+    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each on {device}, in {run.shown}"
     return line + (f" (note: {'; '.join(notes)})" if notes else "")
 
 
@@ -53,7 +55,7 @@ class Lines(Silent):
 
     def message(self, text: str) -> None:
         try:
-            print(text, file=self._stream, flush=True)
+            terminal.say(text, self._stream)
         except OSError:
             self.closed = True
             self._stream = open(os.devnull, "w")  # noqa: SIM115 (open until the process exits)
@@ -97,7 +99,7 @@ class Bar(Lines):
             self._progress.update(self._task, value=f"{value:.2f}")
 
     def message(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._progress.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()

@@ -1,5 +1,6 @@
 """`sil reproduce`."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +64,10 @@ class Plan:
     """As it is run here."""
     cases: "Sequence[Case]"
     folder: Path
+    """Absolute: environments may change the working directory."""
     out: Path
+    shown: Path
+    """The same as the user wrote it."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
@@ -92,7 +96,7 @@ def reproduce(arguments: Sequence[str]) -> int:
             results.write(found, plan.out)
             page.write(found, plan.out)
         print(page.summary(found))
-        print(f"Page: {plan.out / 'README.md'}\nNext: sil report {shlex.quote(str(plan.out))} --open")
+        print(f"Page: {plan.shown / 'README.md'}\nNext: sil report {shlex.quote(str(plan.shown))} --open")
     return 0
 
 
@@ -126,11 +130,12 @@ def _plan(given: ReproduceArguments, experiment: str, folder: Path | None, out: 
     cases = runs.cases(definition, given.only)
     own = planned.name if given.scale == 1 else f"{planned.name}_scale-{given.scale:g}"
     folder = folder or Path("runs") / own
+    shown = Path(out or (f"results/{own}" if definition == planned and not given.only else folder / "report"))
+    folder = files.absolute(folder)
     for case in cases:
         if case.agent.search:
             search.configs(definition, case, folder)  # every candidate is checked before anything is trained
-    whole = definition == planned and not given.only
-    return Plan(planned, definition, cases, folder, Path(out or (f"results/{own}" if whole else folder / "report")))
+    return Plan(planned, definition, cases, folder, files.absolute(shown), shown)
 
 
 def _dry_run(plans: Sequence[Plan]) -> int:
@@ -140,6 +145,6 @@ def _dry_run(plans: Sequence[Plan]) -> int:
 
     gpu = jax.default_backend() != "cpu"
     for plan in plans:
-        print(f"{plan.definition.title}, in {plan.folder}:")
+        print(f"{plan.definition.title}, in {os.path.relpath(plan.folder)}:")
         print(estimate.in_words(estimate.expect(plan.definition, plan.cases, plan.folder, gpu)))
     return 0

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
 from self_imitation.environments import registry as environments
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
@@ -35,6 +36,9 @@ class EvaluateArguments:
     """Random seed of the evaluation."""
     json: str | None = None
     """Also write the results to this file."""
+    trust: bool = False
+    """Import the module that an environment such as gym:my_module:MyEnv-v0 names, which runs its code. Without this, a
+    terminal asks and anything else refuses."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class PlayArguments:
     out: str | None = None
     """Video file, .mp4 or .gif. None: play.mp4 in the run directory, or play.gif for grid worlds and without the extra
     `video`."""
+    trust: bool = False
+    """Import the module that an environment such as gym:my_module:MyEnv-v0 names, which runs its code. Without this, a
+    terminal asks and anything else refuses."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,10 @@ class PlotArguments:
 
 def evaluate(arguments: Sequence[str]) -> int:
     given = parse(EvaluateArguments, "evaluate", arguments)
-    if given.json:
-        files.require_writable(Path(given.json), "json")
+    json_file = files.require_writable(Path(given.json), "json") if given.json else None
     from self_imitation.training import run as runs
 
-    run = runs.load(given.run, warn=print)
+    run = runs.load(given.run, terminal.say, trust=given.trust or terminal.ask_to_import)
     result = run.evaluate(given.episodes, given.greedy, given.key, _progress_reports())
     for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
         print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
@@ -83,7 +89,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     print(f"all: return {result.mean:.3f}{interval} ({given.episodes} {how} {episodes} per seed)")
     if run.config.env.startswith("atari:"):
         print(_compare_with_human(run.config.env.removeprefix("atari:"), result.mean))
-    if given.json:
+    if json_file:
         data = {
             "return_mean": result.mean,
             "return_interval_95": [low, high] if len(result.seeds) > 1 else [None, None],
@@ -92,8 +98,8 @@ def evaluate(arguments: Sequence[str]) -> int:
                 for seed, returns in zip(result.seeds, result.returns, strict=True)
             ],
         }
-        with files.explain_failure(Path(given.json), "json"):
-            files.write_json(Path(given.json), data)
+        with files.explain_failure(json_file, "json"):
+            files.write_json(json_file, data)
     return 0
 
 
@@ -102,19 +108,20 @@ def play(arguments: Sequence[str]) -> int:
     from self_imitation.report import animation
     from self_imitation.training import run as runs
 
-    run = runs.load(given.run, warn=print)
+    run = runs.load(given.run, terminal.say, trust=given.trust or terminal.ask_to_import)
     grid_world = _is_grid_world(run.config.env)
-    path = Path(given.out) if given.out else run.path / ("play.gif" if grid_world else animation.default_name())
-    animation.require_format(path)
-    files.require_writable(path, "out")
+    name = "play.gif" if grid_world else animation.default_name()
+    shown = Path(given.out) if given.out else run.directory.shown / name
+    animation.require_format(shown)
+    path = files.require_writable(shown, "out")
     seed = run.best_seed() if given.seed is None else given.seed
     episode = run.play(seed, given.greedy, given.key)
-    with files.explain_failure(path):
-        animation.save(episode, path, f"{run.config.agent}, seed {seed}")
+    with files.explain_failure(path), files.replacing(path) as partial:
+        animation.save(episode, partial, f"{run.config.agent}, seed {seed}")
     if grid_world:
         print(animation.maze_text(episode))
     print(animation.to_text(episode))
-    print(f"Animation: {path}")
+    terminal.say(f"Animation: {shown}")
     return 0
 
 
@@ -124,7 +131,7 @@ def plot(arguments: Sequence[str]) -> int:
         raise UsageError("runs: none given; allowed: one or more run directories")
     from self_imitation.report import curves
 
-    drawn = []
+    out, drawn = files.require_writable(Path(given.out), "out"), []
     for path in given.runs:
         run = run_directory.open_run(path)
         rows = metrics_file.read(run.path)
@@ -135,9 +142,9 @@ def plot(arguments: Sequence[str]) -> int:
     if len({(curve.label, curve.env) for curve in drawn}) < len(drawn):
         named = zip(drawn, given.runs, strict=True)
         drawn = [replace(curve, label=f"{curve.label}, {Path(path).name}") for curve, path in named]
-    with files.explain_failure(Path(given.out)):
-        curves.draw(drawn, Path(given.out))
-    print(f"Curves: {given.out}")
+    with files.explain_failure(out), files.replacing(out) as partial:
+        curves.draw(drawn, partial)
+    terminal.say(f"Curves: {given.out}")
     return 0
 
 

@@ -13,10 +13,12 @@ import tyro
 
 from self_imitation import config as configuration
 from self_imitation import registry
+from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
 from self_imitation.config import TrainConfig
 from self_imitation.registry import SELF_IMITATION
 from self_imitation.settings import flatten
+from self_imitation.storage import run_directory
 
 if TYPE_CHECKING:
     from self_imitation.cli.progress import Lines
@@ -42,6 +44,9 @@ class ResumeArguments:
     """Run directory."""
     steps: int | None = None
     """New total of environment steps per seed. None: as configured."""
+    trust: bool = False
+    """Import the module that an environment such as gym:my_module:MyEnv-v0 names, which runs its code. Without this, a
+    terminal asks and anything else refuses."""
 
 
 def read_config(arguments: Sequence[str]) -> TrainConfig:
@@ -104,8 +109,11 @@ def train(arguments: Sequence[str]) -> int:
 def resume(arguments: Sequence[str]) -> int:
     given = parse(ResumeArguments, "resume", arguments)
     from self_imitation.training import run as runs
+    from self_imitation.training.trust import require_trust
 
-    return _train(lambda listener, stop: runs.continue_run(given.run, given.steps, listener, stop))
+    run = run_directory.open_run(given.run)
+    require_trust(run.config(), run.path, given.trust or terminal.ask_to_import)  # before Ctrl-C gets another meaning
+    return _train(lambda listener, stop: runs.continue_run(given.run, given.steps, listener, stop, trust=True))
 
 
 def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -> int:
@@ -113,12 +121,13 @@ def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -
     from self_imitation.cli import progress
 
     (run, finished), status = with_signal_handling(go, progress.listener)
-    path = shlex.quote(str(run.path))
+    shown = run.directory.shown
+    path = shlex.quote(str(shown))
     if finished:
-        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {path}")
+        terminal.say(f"Run: {shown}\nCurve: {shown / run.directory.curve.name}\nNext: sil play {path}")
         return 0
     if status != CLOSED_PIPE:
-        print(f"Stopped; progress saved. Resume with: sil resume {path}")
+        terminal.say(f"Stopped; progress saved. Resume with: sil resume {path}")
     return status
 
 

@@ -83,7 +83,7 @@ def _batches(definition: Definition, case: Case, folder: Path, chosen: dict[str,
         runs.require_same(run, wanted, but=("seed", "seeds"))
         rows = metrics_file.read(run.path)
         if rows and definition.measure not in rows[0]:
-            raise UsageError(f"runs: the metrics of {str(run.path)!r} have no column {definition.measure!r}")
+            raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no column {definition.measure!r}")
         if rows:
             found.append(Batch(run, run.config().seed_numbers, rows))
     return found

@@ -65,7 +65,7 @@ def _expected(config: TrainConfig, folder: Path, gpu: bool) -> Expected:
     rate, source = _measured(config, gpu)
     if rows:
         rate, source = float(np.median([row["steps_per_second"] for row in rows])), "this run so far"
-    name = str(run.path.relative_to(folder))
+    name = str(run.shown.relative_to(folder))
     return Expected(name, config.seeds, config.total_steps, min(made, config.total_steps), rate, source)
 
 

@@ -28,9 +28,9 @@ AXIS = {"return_mean": "mean return", "return_latest": "mean return of the last 
 def write(results: Results, out: Path) -> None:
     """Write README.md, figure.png, figure.svg, table.csv and contrasts.csv beside the data that they are made from."""
     scores, differences = results_tables.scores(results), results_tables.differences(results)
-    files.write_atomically(out / "table.csv", tables.to_csv(scores))
+    files.write_text(out / "table.csv", tables.to_csv(scores))
     if differences:
-        files.write_atomically(out / "contrasts.csv", tables.to_csv(differences))
+        files.write_text(out / "contrasts.csv", tables.to_csv(differences))
     else:
         (out / "contrasts.csv").unlink(missing_ok=True)
     import matplotlib
@@ -40,7 +40,7 @@ def write(results: Results, out: Path) -> None:
     figure.savefig(out / "figure.png", dpi=130)
     with matplotlib.rc_context({"svg.hashsalt": definition.name}):  # the same file each time
         figure.savefig(out / "figure.svg", metadata={"Date": None})
-    files.write_atomically(out / "README.md", text(results))
+    files.write_text(out / "README.md", text(results))
 
 
 def drawn_curves(results: Results) -> list[Curve]:

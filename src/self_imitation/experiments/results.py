@@ -111,7 +111,7 @@ class Results:
 
 def write(results: Results, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    files.write_atomically(out / DEFINITION, definitions.to_toml(results.definition))
+    files.write_text(out / DEFINITION, definitions.to_toml(results.definition))
     scores = [{name: _cell(getattr(score, name), 9) for name in SCORE_COLUMNS} for score in results.scores]
     write_table(out / SCORES, scores, SCORE_COLUMNS)
     seeds = sorted({seed for curve in results.curves for seed in curve.seeds})

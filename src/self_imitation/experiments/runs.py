@@ -135,7 +135,7 @@ def require_same(run: RunDirectory, wanted: TrainConfig, but: Iterable[str] = ()
         if name in (*MAY_CHANGE, "engine", *but) or left_open or found[name] == value:
             continue
         hint = f"; add seeds with --seed {found['seeds']}" if name == "seeds" and found["seed"] == 0 else ""
-        raise UsageError(f"runs: {str(run.path)!r} has {name} = {found[name]!r}, not {value!r}{hint}")
+        raise UsageError(f"runs: {str(run.shown)!r} has {name} = {found[name]!r}, not {value!r}{hint}")
 
 
 def batches(definition: Definition, case: Case, folder: Path) -> list[RunDirectory]:

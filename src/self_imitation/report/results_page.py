@@ -61,8 +61,8 @@ def write(all_results: Sequence[Results], out: Path) -> None:
     texts = {table.name: {"csv": tables.to_csv(table), "tex": tables.to_latex(table)} for table in exported}
     for name, formats in texts.items():
         for suffix, text in formats.items():
-            files.write_atomically(folder / f"{name}.{suffix}", text)
-    files.write_atomically(out, _page(all_results, shown, overview, texts))
+            files.write_text(folder / f"{name}.{suffix}", text)
+    files.write_text(out, _page(all_results, shown, overview, texts))
 
 
 def _page(

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,8 @@ COLLECTION = "collection."
 """Prefix of the arrays that say where environments stand; not all environments can be saved."""
 PACKED, DTYPES = "packed", "dtypes"
 """Metadata of a file: shapes and dtypes of its compressed arrays."""
+STEP = re.compile("0|[1-9][0-9]{0,17}")
+"""The name of a checkpoint's folder."""
 COMPRESSION = 10
 """Lower bound of the compression of frames; measured on games: 18 to 120."""
 
@@ -56,11 +59,12 @@ def expected_bytes(config: TrainConfig, spec: Spec) -> int:
 
 
 def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], kept: int, settings: str) -> Path:
-    """Write checkpoints/STEP under a temporary name, then rename it; delete all but the latest `kept`."""
+    """Write checkpoints/STEP under a temporary name, then rename it; keep this one and `kept` - 1 before it."""
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    directory.mkdir(exist_ok=True)
+    partial.mkdir()
     try:
         arrays = to_arrays(state)
         policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
@@ -71,16 +75,24 @@ def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], ke
         meta = {"version": VERSION, "step": step, "settings": settings, "counters": counters, "checksums": checksums}
         files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
         files.sync_directory(partial)
-        if target.exists():
+        if _was_saved(target):
             shutil.rmtree(target)
         os.rename(partial, target)
         files.sync_directory(directory)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    for old in steps(directory)[:-kept]:
-        shutil.rmtree(directory / str(old))
+    before = [earlier for earlier in steps(directory) if earlier < step and _was_saved(directory / str(earlier))]
+    for old in before[: max(0, len(before) + 1 - kept)]:
+        partial = directory / f"{files.PARTIAL}{old}"
+        os.rename(directory / str(old), partial)  # a crash leaves no half of it that looks like a checkpoint
+        shutil.rmtree(partial)
     return target
+
+
+def _was_saved(path: Path) -> bool:
+    """Whether `save` made this folder, even if it was damaged since: it has two of the three files at least."""
+    return _is_folder(path) and sum((path / name).is_file() for name in (POLICY, STATE, META)) >= 2
 
 
 def kept(directory: Path) -> str:
@@ -90,10 +102,15 @@ def kept(directory: Path) -> str:
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps at which there are checkpoints, oldest first."""
+    """The steps at which there are checkpoints, oldest first. Folders with other names are ignored."""
     if not directory.is_dir():
         return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.is_dir() and path.name.isdigit())
+    return sorted(int(path.name) for path in directory.iterdir() if STEP.fullmatch(path.name) and _is_folder(path))
+
+
+def _is_folder(path: Path) -> bool:
+    """Symbolic links are not followed: what they point to belongs to others."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def load_latest(
@@ -104,17 +121,20 @@ def load_latest(
     Damaged checkpoints are reported and skipped; one of a run with other `settings` is refused. A checkpoint that
     vanishes while being read was deleted by a process that trains the run: then look again.
     """
-    saved = steps(directory)
-    for step in reversed(saved):
-        path = directory / str(step)
+    tried: set[int] = set()
+    damaged = False
+    while left := [step for step in steps(directory) if step not in tried]:
+        path = directory / str(left[-1])
+        tried.add(left[-1])
         try:
             return load(path, _read_meta(path, settings))
         except DamagedError as error:
             if not path.exists():
-                return load_latest(directory, settings, load, warn)
-            then = "" if step == saved[0] else "; trying the one before"
+                continue
+            damaged = True
+            then = "; trying the one before" if len(left) > 1 else ""
             warn(f"checkpoint {path} is damaged ({error}){then}")
-    if saved:
+    if damaged:
         raise UsageError(f"run: {str(directory.parent)!r} has no intact checkpoint")
     return None
 

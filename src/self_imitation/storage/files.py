@@ -1,12 +1,15 @@
 """Writing to disk so that a crash leaves either the old file or the new one."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Literal
 
 from self_imitation.errors import UsageError
 
@@ -14,23 +17,62 @@ PARTIAL = ".partial-"
 """Prefix of files being written; only a crash leaves them behind, and they are deleted later."""
 
 
-def write_atomically(path: Path, content: str) -> None:
-    partial = path.with_name(PARTIAL + path.name)
-    write_through(partial, content.encode())
-    os.replace(partial, path)
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """A path as the user wrote it, made independent of the working directory, which an environment may change."""
+    if "\0" in os.fspath(path):
+        raise UsageError(f"{os.fspath(path)!r} is not a path: it has a NUL character")
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        raise UsageError(f"{os.fspath(path)!r} is relative to a working directory that was deleted") from None
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(PARTIAL + path.name)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file to write, in place of `path` if nothing fails. A symbolic link is replaced, not followed."""
+    partial = _partial(path)
+    partial.unlink(missing_ok=True)
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    with replacing(path) as partial:
+        write_through(partial, content)
     sync_directory(path.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, text.encode())
+
+
 def write_json(path: Path, data: object) -> None:
-    write_atomically(path, json.dumps(data, indent=2) + "\n")
+    write_text(path, json.dumps(data, indent=2) + "\n")
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Write and flush to disk."""
-    with open(path, "wb") as file:
+    """Write a new file and flush it to disk."""
+    with open(path, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def open_regular(path: Path, mode: Literal["rb", "a+b"]) -> IO[bytes]:
+    """Open a file, unbuffered. Pipes and devices are refused: they may block. "a+b" follows no links."""
+    flags = getattr(os, "O_NONBLOCK", 0) | (0 if mode == "rb" else getattr(os, "O_NOFOLLOW", 0))
+    file = open(path, mode, buffering=0, opener=lambda name, usual: os.open(name, usual | flags, 0o666))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "Not a regular file")
+    return file
 
 
 def sync_directory(path: Path) -> None:
@@ -45,7 +87,7 @@ def sync_directory(path: Path) -> None:
 
 def clear_partial(directory: Path) -> None:
     for path in directory.glob(f"{PARTIAL}*"):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
@@ -65,25 +107,16 @@ def explain_failure(path: Path, field: str = "out") -> Iterator[None]:
         raise explain(error, path, field) from None
 
 
-def require_writable(path: Path, field: str, make_parents: bool = False) -> None:
-    """Raise now rather than after the work whose result goes there."""
+def require_writable(path: Path, field: str, make_parents: bool = False) -> Path:
+    """Raise now rather than after the work whose result goes there. Returns the absolute path."""
+    target = absolute(path)
     with explain_failure(path, field):
         if make_parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.with_name(PARTIAL + path.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        probe = _partial(target)
+        probe.unlink(missing_ok=True)
         write_through(probe, b"")
         probe.unlink()
-
-
-@contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Only one process trains a run at a time. The lock is released when its process ends, however that happens."""
-    with open(directory / ".lock", "w") as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UsageError(f"{str(directory)!r} is being trained by another process") from None
-        yield
+    return target

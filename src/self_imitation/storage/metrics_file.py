@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tensorboardX.event_file_writer import EventsWriter
@@ -14,8 +14,9 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from self_imitation.errors import UsageError
+from self_imitation.storage import files
 
-FILE = "metrics.csv"
+FILE, TENSORBOARD = "metrics.csv", "tensorboard"
 LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mean")
 TIMING = ("steps_per_second", "seconds")
 """Columns that measure time; all others are reproducible."""
@@ -28,7 +29,8 @@ class EventFile:
 
     def __init__(self, directory: Path, forget_from: int | None):
         """`forget_from`: TensorBoard drops what an interrupted stretch wrote from that step on."""
-        directory.mkdir(parents=True, exist_ok=True)
+        for folder in (directory.parent, directory):
+            folder.mkdir(exist_ok=True)
         self._writer = EventsWriter(str(directory / "events"))
         if forget_from is not None:
             self._write(Event(step=forget_from, session_log=SessionLog(status=SessionLog.START)))
@@ -50,23 +52,28 @@ class EventFile:
 class MetricsWriter:
     """Appends rows. Rows that a full disk rejects are written with the next ones."""
 
-    def __init__(self, directory: Path, columns: Sequence[str], keep_bytes: int | None):
+    def __init__(
+        self,
+        directory: Path,
+        columns: Sequence[str],
+        keep_bytes: int | None,
+        warn: Callable[[str], None] = lambda _: None,
+    ):
         """`keep_bytes`: length of the table when the checkpoint was saved; later rows are cut off. None: a new table.
 
-        A table that is shorter than that is continued with the rows that it has.
+        A table that is shorter than that is continued with the rows that it has, and `warn` is called with a message.
         """
         self.columns = [*LEADING, *columns, *TIMING]
-        self._directory = directory
+        self._directory, self._path, self._warn = directory, directory / FILE, warn
         self._resumed = keep_bytes is not None
         self._boards: dict[int, EventFile] = {}
-        path = directory / FILE
-        self._bytes = _bytes_of_whole_rows(path, self.columns, keep_bytes) if keep_bytes is not None else 0
+        self._bytes = _bytes_of_whole_rows(self._path, self.columns, keep_bytes) if keep_bytes is not None else 0
         self._waiting = b"" if self._bytes else _line(self.columns)
-        self.lacks_rows = self._bytes < (keep_bytes or 0)
-        """Whether rows are missing that existed when the checkpoint was saved."""
+        if self._bytes < (keep_bytes or 0):
+            warn(f"{FILE} lacks rows of earlier steps; continuing with the rows it has")
         if not self._resumed:
-            shutil.rmtree(directory / "tensorboard", ignore_errors=True)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
+            shutil.rmtree(directory / TENSORBOARD, ignore_errors=True)
+        self._file = files.open_regular(self._path, "a+b")
         self._file.truncate(self._bytes)
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -88,6 +95,7 @@ class MetricsWriter:
             board.close()
 
     def _flush(self) -> None:
+        self._restore_table()
         try:
             written = self._file.write(self._waiting)
             if written != len(self._waiting):
@@ -98,11 +106,32 @@ class MetricsWriter:
         self._bytes += len(self._waiting)
         self._waiting = b""
 
+    def _restore_table(self) -> None:
+        """Write the table again, from the file that is open, if another program deleted, replaced or changed it."""
+        if self._is_intact():
+            return
+        self._file.seek(0)
+        known = _whole_rows(self._file.read(self._bytes), self.columns) or b""
+        files.write_atomically(self._path, known)
+        self._file.close()
+        self._file = files.open_regular(self._path, "a+b")
+        lost = "" if len(known) == self._bytes else ", without the rows that were lost"
+        self._warn(f"{FILE} was deleted or changed by another program; it was written again{lost}")
+        self._waiting = (b"" if known else _line(self.columns)) + self._waiting
+        self._bytes = len(known)
+
+    def _is_intact(self) -> bool:
+        held = os.fstat(self._file.fileno())
+        try:
+            return os.path.samestat(os.lstat(self._path), held) and held.st_size == self._bytes
+        except FileNotFoundError:
+            return False
+
     def _board(self, row: Row) -> EventFile:
         seed = int(row["seed"])
         if seed not in self._boards:
             forget_from = int(row["step"]) if self._resumed else None
-            self._boards[seed] = EventFile(self._directory / "tensorboard" / f"seed-{seed}", forget_from)
+            self._boards[seed] = EventFile(self._directory / TENSORBOARD / f"seed-{seed}", forget_from)
         return self._boards[seed]
 
 
@@ -130,10 +159,15 @@ def _bytes_of_whole_rows(path: Path, columns: Sequence[str], most: int) -> int:
     """Length of the complete rows within the first `most` bytes."""
     if not path.exists():
         return 0
-    found, header = path.read_bytes()[:most] if path.is_file() else None, _line(columns)
-    if found is None or not found.startswith(header[: len(found)]):
+    rows = _whole_rows(path.read_bytes()[:most], columns) if path.is_file() else None
+    if rows is None:
         raise UsageError(f"{str(path)!r} is damaged: not this run's metrics; move it away to continue without its rows")
-    return found.rfind(b"\n") + 1
+    return len(rows)
+
+
+def _whole_rows(table: bytes, columns: Sequence[str]) -> bytes | None:
+    """Without a half-written last row; None if it is a table of something else."""
+    return table[: table.rfind(b"\n") + 1] if table.startswith(_line(columns)[: len(table)]) else None
 
 
 def _line(cells: Sequence[str]) -> bytes:

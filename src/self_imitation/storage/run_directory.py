@@ -1,5 +1,6 @@
 """A run's directory: its files, and how it is created and opened."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -7,21 +8,31 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
-from self_imitation.storage import config_file, files
+from self_imitation.storage import checkpoint, config_file, files, lock, metrics_file
+
+PARENT = Path("runs")
+"""Of runs without `--out`."""
 
 
 class RunDirectory:
-    def __init__(self, path: Path):
-        self.path = path
+    """`path` is absolute, with links resolved; `shown` is what the user wrote, for messages."""
+
+    def __init__(self, path: Path, shown: Path | None = None):
+        self.shown = path if shown is None else shown
+        path = self.path = Path(os.path.realpath(files.absolute(path)))
+        self._in_place: Callable[[], bool] = lambda: False
         self.config_file = path / "config.json"
         self.checkpoints = path / "checkpoints"
         self.summary = path / "summary.json"
         self.curve = path / "curve.png"
+        self._files = (self.config_file, path / metrics_file.FILE, self.summary, self.curve, path / lock.FILE)
+        self._folders = (self.checkpoints, path / metrics_file.TENSORBOARD)
 
     def config(self) -> TrainConfig:
         try:
@@ -48,27 +59,91 @@ class RunDirectory:
             return {}
         return summary if isinstance(summary, dict) else {}
 
-    def discard(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+    def is_untrained(self) -> bool:
+        """Whether it is where it was locked, and has neither a checkpoint nor a row of metrics."""
+        return self._in_place() and not checkpoint.steps(self.checkpoints) and not metrics_file.read(self.path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process trains a run at a time. Raises `UsageError` if another one does."""
+        self._refuse_links()
+        with lock.hold(self.path) as self._in_place:
+            yield
+
+    def require_usable(self) -> None:
+        """Raise if the directory was moved or deleted since it was locked, or contains links where it is written."""
+        if not self._in_place():
+            raise UsageError(
+                f"{str(self.shown)!r} or its {lock.FILE} was moved or deleted while it was trained; training stopped; "
+                "if it was moved, resume it where it is now"
+            )
+        self._refuse_links()
+
+    def _refuse_links(self) -> None:
+        """Raise if something that training writes or deletes is a symbolic link: its target may belong to others."""
+        inside = (path for folder in self._folders if folder.is_dir() for path in folder.iterdir())
+        for path in (*self._files, *self._folders, *inside):
+            if path.is_symlink():
+                raise UsageError(f"{str(path)!r} is a symbolic link; links inside a run directory are not followed")
+
+    def discard(self, directory: bool) -> None:
+        """Delete the files of the run, but not what others put there; and the `directory` itself, if it is empty."""
+        for path in self._files:
+            path.unlink(missing_ok=True)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        files.clear_partial(self.path)
+        if directory:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def write_config(self, config: TrainConfig) -> None:
         files.write_json(self.config_file, config_file.to_json(config))
 
 
-def create(config: TrainConfig, checkpoint_bytes: int = 0) -> RunDirectory:
-    """A new run directory with its config.json; nothing is written if the directory can't be used."""
-    run = RunDirectory(Path(os.path.normpath(config.out)) if config.out else _new_path(config))
+@contextlib.contextmanager
+def create(config: TrainConfig, target: Path, checkpoint_bytes: int = 0) -> Iterator[RunDirectory]:
+    """A new run directory with its config.json, locked. Nothing is written to a directory that can't be used.
+
+    `target`: what `target(config)` returned before the environment could change the working directory.
+
+    If an exception ends the block before anything was trained, the run is deleted: the same command works again.
+    """
+    run = RunDirectory(target, Path(os.path.normpath(config.out))) if config.out else None
+    if run:
+        _require_unused(run)
+    _require_space(config, target, checkpoint_bytes)
+    with files.explain_failure(target):
+        made = run is None or _make(run.path)
+        run = run or _make_new(config, target)
+    with run.locked():
+        _require_unused(run)  # another process may have been faster
+        try:
+            with files.explain_failure(run.path):
+                run.write_config(dataclasses.replace(config, out=str(run.shown)))
+            yield run
+        except Exception:
+            if run.is_untrained():
+                run.discard(made)
+            raise
+
+
+def target(config: TrainConfig) -> Path:
+    """Where a new run goes: its directory, or that of all runs without a name. Independent of the working directory."""
+    return Path(os.path.realpath(files.absolute(config.out or PARENT)))
+
+
+def _require_unused(run: RunDirectory) -> None:
     if run.config_file.exists():
-        resume = f"sil resume {shlex.quote(str(run.path))}"
-        raise UsageError(f"{run.path} already contains a run; continue it with: {resume}")
-    if run.path.is_dir() and any(not path.name.startswith(files.PARTIAL) for path in run.path.iterdir()):
-        raise bad_value("out", str(run.path), "allowed: a new or an empty directory")
-    _require_space(config, run.path, checkpoint_bytes)
-    with files.explain_failure(run.path):
-        run.path.mkdir(parents=True, exist_ok=True)
-        run.checkpoints.mkdir(exist_ok=True)
-        run.write_config(dataclasses.replace(config, out=str(run.path)))
-    return run
+        resume = f"sil resume {shlex.quote(str(run.shown))}"
+        raise UsageError(f"{run.shown} already contains a run; continue it with: {resume}")
+    if run.path.is_dir() and any(not _is_leftover(path.name) for path in run.path.iterdir()):
+        raise bad_value("out", str(run.shown), "allowed: a new or an empty directory")
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether a process that was killed while it created a run may have left a file of this name."""
+    return name == lock.FILE or name.startswith(files.PARTIAL)
 
 
 def open_run(path: str | Path) -> RunDirectory:
@@ -84,16 +159,30 @@ def open_run(path: str | Path) -> RunDirectory:
     return run
 
 
-def _new_path(config: TrainConfig) -> Path:
+def _make_new(config: TrainConfig, parent: Path) -> RunDirectory:
+    """A directory that no other process makes at the same time."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = f"{re.sub('[^A-Za-z0-9.-]+', '-', config.env)}_{config.agent}_{now}"
-    candidates = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in range(1, 1000))
-    return next(path for path in candidates if not path.exists())
+    parent.mkdir(exist_ok=True)
+    own, number = name, 1
+    while not _make(parent / own):
+        number += 1
+        own = f"{name}-{number}"
+    return RunDirectory(parent / own, PARENT / own)
+
+
+def _make(path: Path) -> bool:
+    """False if it exists."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _require_space(config: TrainConfig, path: Path, checkpoint: int) -> None:
     """Check the space for checkpoints before training starts."""
-    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    existing = next(parent for parent in (path, *path.parents) if os.path.exists(parent))
     need, free = (config.checkpoints_kept + 1) * checkpoint, shutil.disk_usage(existing).free
     if free < need:
         raise UsageError(

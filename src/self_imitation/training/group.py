@@ -1,7 +1,7 @@
 """A group of seeds that train together: their state, and how it begins."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -103,6 +103,9 @@ class SeedGroup:
             episode_length=each(jnp.int32),
             extras={name: jnp.stack([extra] * steps) for name, extra in extras.items()},
         )
+
+    def interrupt_when(self, stop: Callable[[], bool]) -> None:
+        """Once `stop` returns True, `run` may end before the iterations that it was asked for."""
 
     def begin(self, step: int) -> Collection:
         """Start the environments. Their random numbers depend on the step, so that a resumed run gets new ones."""

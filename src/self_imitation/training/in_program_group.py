@@ -122,10 +122,10 @@ class InProgramGroup(SeedGroup):
         else:
             self._run = self._compile_in_two(state)
 
-    def run(self, state: GroupState, iterations: int) -> GroupState:
-        """Train for some iterations. Donates `state`."""
+    def run(self, state: GroupState, iterations: int) -> tuple[GroupState, int]:
+        """Train for some iterations; also returns how many were made. Donates `state`."""
         with devices.pinned(self.cores):
-            return jax.block_until_ready(self._run(state, iterations))
+            return jax.block_until_ready(self._run(state, iterations)), iterations
 
     def _compile_iterations(self, state: GroupState) -> Any:
         """The number of iterations is an argument, so that one program serves every call: how a run is divided into
@@ -163,9 +163,10 @@ class InProgramGroup(SeedGroup):
 
         return run
 
-    def close(self) -> None:
+    def close(self) -> str:
         if self.environment is not None:
             self.environment.close()
+        return ""
 
     def _iteration(self, state: GroupState) -> GroupState:
         assert state.collection is not None

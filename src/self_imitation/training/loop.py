@@ -12,7 +12,13 @@ import jax
 import numpy as np
 
 from self_imitation.config import TrainConfig
-from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
+from self_imitation.errors import (
+    DeviceMemoryError,
+    FaultyEnvironmentError,
+    NonFiniteError,
+    UsageError,
+    prefix_env_name,
+)
 from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
@@ -76,7 +82,7 @@ class Training:
         self._warned = False
         try:
             memory.check_host(self.trainer.groups[0], config)
-            with self._explain_out_of_memory():
+            with self._explain_out_of_memory(), prefix_env_name(config.env):
                 restored = self._restore()
                 self._resumed = restored is not None
                 if restored is None:
@@ -84,13 +90,11 @@ class Training:
             self.counters = restored or Counters(episodes=[0] * config.seeds)
             self.saved_at = self.counters.iteration if self._resumed else -1
             keep_bytes = self.counters.metrics_bytes if self._resumed else None
-            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes)
+            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes, listener.message)
             self._rewarded = {int(row["seed"]) for row in metrics_file.read(run.path) if _has_reward(row)}
         except BaseException:
             self.trainer.close()
             raise
-        if self.metrics.lacks_rows:
-            listener.message(f"{metrics_file.FILE} lacks rows of earlier steps; continuing with the rows it has")
 
     def train(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Train to the end, or until `stop` returns True; returns whether the end was reached. Saves a checkpoint."""
@@ -116,11 +120,13 @@ class Training:
             raise FaultyEnvironmentError(text) from error.__cause__
         finally:
             self.metrics.close()
-            self.trainer.close()
+            if problem := self.trainer.close():
+                self.listener.message(f"environment {config.env}: {problem}; ignored, training had ended")
         return counters.iteration >= config.iterations
 
     def _train(self, stop: Callable[[], bool]) -> None:
         counters, config = self.counters, self.config
+        self.trainer.interrupt_when(stop)
         self._first_iteration, self._eta_reported = counters.iteration, False
         self._begun = self._last_save = time.monotonic()
         while counters.iteration < config.iterations and not stop():
@@ -184,7 +190,7 @@ class Training:
         raise NonFiniteError(f"a loss of seed {seed} was not finite at step {step}; training stopped, {self._kept()}")
 
     def _kept(self) -> str:
-        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.path}"
+        return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.shown}"
 
     def _log(self) -> None:
         """Write a row for each seed, then clear the accumulated metrics."""
@@ -214,10 +220,11 @@ class Training:
             )
         counters.row_iteration, counters.row_seconds = counters.iteration, counters.seconds
         self.trainer.clear_metrics()
+        self.run.require_usable()
         try:
             self.metrics.write(rows)
         except OSError as error:
-            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.path)}")
+            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.shown)}")
         self.listener.logged(rows)
         self._warn_if_nothing_to_learn_from(rows)
 
@@ -249,6 +256,7 @@ class Training:
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""
         step = self.counters.iteration * self.config.steps_per_iteration
+        self.run.require_usable()
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()
             self.counters.device = self.trainer.device
@@ -261,7 +269,7 @@ class Training:
                 fingerprint(self.config),
             )
         except OSError as error:
-            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.path)}")
+            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.shown)}")
             return False
         self.saved_at = self.counters.iteration
         return True
@@ -283,7 +291,7 @@ class Training:
 
         found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
         if found is None and metrics_file.read(self.run.path):
-            raise UsageError(f"{str(self.run.path)!r} has metrics but no checkpoint to resume from")
+            raise UsageError(f"{str(self.run.shown)!r} has metrics but no checkpoint to resume from")
         if found is not None and found.device != self.trainer.device:
             before, now = found.device, self.trainer.device
             self.listener.message(f"trained so far on {before}, now on {now}: results may differ in the last bits")

@@ -70,10 +70,10 @@ class OverlappedGroup(InProgramGroup):
         carry = Carry(state.agents, state.metrics, *self._under_way)
         self._program: Any = jax.jit(iterations, donate_argnums=0).lower(carry, jnp.int32(0)).compile()
 
-    def run(self, state: GroupState, iterations: int) -> GroupState:
+    def run(self, state: GroupState, iterations: int) -> tuple[GroupState, int]:
         carry = self._program(Carry(state.agents, state.metrics, *self._under_way), np.int32(iterations))
         self._under_way = carry.collection, carry.rollout, carry.after_learning
-        return jax.block_until_ready(GroupState(carry.agents, None, carry.metrics))
+        return jax.block_until_ready(GroupState(carry.agents, None, carry.metrics)), iterations
 
     def _iterate(self, carry: Carry) -> Carry:
         """Collect with the policy of the beginning. Meanwhile learn from the latest rollout, then imitate."""

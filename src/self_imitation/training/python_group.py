@@ -1,7 +1,7 @@
 """A group of seeds whose environments are stepped by a Python loop; acting and learning are compiled."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +13,7 @@ from self_imitation.algorithm import iteration as algorithm
 from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import AgentState, Policy
 from self_imitation.config import TrainConfig
+from self_imitation.errors import Interrupted
 from self_imitation.rollout import python_loop
 from self_imitation.rollout.episodes import EpisodeTracker, TrackedStep, track
 from self_imitation.rollout.in_program import Collection
@@ -84,8 +85,15 @@ class PythonGroup(SeedGroup):
         rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), shapes)
         self._learn = self._learn.lower(state.agents, state.collection.episodes, state.metrics, rows).compile()
 
-    def run(self, state: GroupState, iterations: int) -> GroupState:
-        for _ in range(iterations):
+    def interrupt_when(self, stop: Callable[[], bool]) -> None:
+        """In the middle of a rollout, which is then dropped. Not where environments resume exactly: their steps are
+        fast.
+        """
+        if not self.vector.can_snapshot:
+            self.vector.interrupt_when(stop)
+
+    def run(self, state: GroupState, iterations: int) -> tuple[GroupState, int]:
+        for made in range(iterations):
             next_keys, keys = split_keys(state.agents.key)
             agents_ = dataclasses.replace(state.agents, key=next_keys)
             policies, collection = agents_.policy, state.collection
@@ -96,17 +104,20 @@ class PythonGroup(SeedGroup):
                 return _flat(np.asarray(action)), {name: _flat(np.asarray(own)) for name, own in extras.items()}
 
             first = jax.tree.map(_flat, collection.observation)
-            rollout = python_loop.collect(self.vector, act, first, self.config.num_steps, self._steps)
+            try:
+                rollout = python_loop.collect(self.vector, act, first, self.config.num_steps, self._steps)
+            except Interrupted:
+                return jax.block_until_ready(state), made
             self._steps += self.config.steps_per_iteration
             rows = jax.tree.map(self._rows_by_seed, rollout._replace(last_observation=None))
             rows = rows._replace(last_observation=self._by_seed(rollout.last_observation))
             learned, episodes, accumulated = self._learn(agents_, collection.episodes, state.metrics, rows)
             collection = Collection(None, rows.last_observation, episodes)
             state = GroupState(learned, collection, accumulated)
-        return jax.block_until_ready(state)
+        return jax.block_until_ready(state), iterations
 
-    def close(self) -> None:
-        self.vector.close()
+    def close(self) -> str:
+        return self.vector.close()
 
     def _act_one(self, policy: Policy, observation: Any, key: Array, time: Int[Array, ""]) -> tuple:
         return algorithm.act(self.agent, policy, observation, jax.random.fold_in(key, time))

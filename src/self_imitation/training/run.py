@@ -27,8 +27,9 @@ from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import agents, backends, devices, evaluation
 from self_imitation.training.backends import Backend
-from self_imitation.training.loop import Listener, Silent, Training
+from self_imitation.training.loop import Counters, Listener, Silent, Training
 from self_imitation.training.policy import Policy
+from self_imitation.training.trust import Trust, require_trust
 
 
 def train(
@@ -70,15 +71,11 @@ def _plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
     """Start a new run; also returns whether it reached its end before `stop`."""
+    target = run_directory.target(config)
     backend = backends.create(config)
     config = _resolved(config, backend)
-    run = run_directory.create(config, checkpoint.expected_bytes(config, backend.spec))
-    try:
+    with run_directory.create(config, target, checkpoint.expected_bytes(config, backend.spec)) as run:
         return _train(run, run.config(), backend, listener, stop)
-    except Exception:
-        if not checkpoint.steps(run.checkpoints) and not metrics_file.read(run.path):
-            run.discard()  # nothing was trained: the same command works again
-        raise
 
 
 def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
@@ -91,17 +88,24 @@ def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
     return config
 
 
-def resume(path: str | Path, steps: int | None = None, listener: Listener | None = None) -> "Run":
-    """Resume a run where it stopped; `steps` sets a new total."""
-    return continue_run(path, steps, listener or Silent())[0]
+def resume(
+    path: str | Path, steps: int | None = None, listener: Listener | None = None, *, trust: bool = False
+) -> "Run":
+    """Resume a run where it stopped; `steps` sets a new total. `trust`: as for `load`."""
+    return continue_run(path, steps, listener or Silent(), trust=trust)[0]
 
 
 def continue_run(
-    path: str | Path, steps: int | None, listener: Listener, stop: Callable[[], bool] = lambda: False
+    path: str | Path,
+    steps: int | None,
+    listener: Listener,
+    stop: Callable[[], bool] = lambda: False,
+    trust: Trust = False,
 ) -> tuple["Run", bool]:
     """Resume a run; also returns whether it reached its end before `stop`."""
     run = run_directory.open_run(path)
     config = run.config()
+    require_trust(config, run.path, trust)
     if steps is not None:
         config = validate(configuration.override(config, {"steps": steps}))
     done = max(checkpoint.steps(run.checkpoints), default=0)
@@ -110,14 +114,17 @@ def continue_run(
     backend = backends.create(config)
     devices.prepare(config, backend.spec)
     at_end = "The run is complete; extend it with --steps N." if steps is None else ""
-    return _train(run, config, backend, listener, stop, at_end)
+    with run.locked():
+        return _train(run, config, backend, listener, stop, at_end)
 
 
-def load(path: str | Path, warn: Callable[[str], None] = lambda _: None) -> "Run":
-    """Open a run. `warn` is called with a message for each damaged checkpoint that is skipped."""
-    run = run_directory.open_run(path)
-    run.config()
-    return Run(run, warn)
+def load(path: str | Path, warn: Callable[[str], None] = lambda _: None, *, trust: Trust = False) -> "Run":
+    """Open a run. `warn` is called with a message for each damaged checkpoint that is skipped.
+
+    `trust`: whether an environment such as gym:my_module:MyEnv-v0 may import its module, which runs its code. Not
+    needed if this program has imported the module itself.
+    """
+    return Run(run_directory.open_run(path), warn, trust)
 
 
 def _train(
@@ -128,23 +135,25 @@ def _train(
     stop: Callable[[], bool],
     at_end: str = "",
 ) -> tuple["Run", bool]:
-    """`at_end`: message for a run that is complete already."""
+    """With the lock held. `at_end`: message for a run that is complete already."""
     try:
-        with files.lock(run.path):
-            training = Training(run, config, backend, listener)
-            if at_end and training.counters.iteration >= config.iterations:
-                listener.message(at_end)
-            if config != run.config():
-                run.write_config(config)
-            finished = training.train(stop)
-            result = Run(run, listener.message)
-            machine = devices.machine(training.trainer.groups[0].device)
-            files.write_json(run.summary, result.summarise(finished, machine))
-            curves.draw([result.curve], run.curve, title=f"{config.agent} on {config.env}")
+        training = Training(run, config, backend, listener)
+        if at_end and training.counters.iteration >= config.iterations:
+            listener.message(at_end)
+        if config != run.config():
+            run.write_config(config)
+        finished = training.train(stop)
+        run.require_usable()
+        result = Run(run, listener.message, trust=True)
+        machine = devices.machine(training.trainer.groups[0].device)
+        files.write_json(run.summary, result.summarise(finished, machine, training.counters))
+        with files.replacing(run.curve) as partial:
+            curves.draw([result.curve], partial, title=f"{config.agent} on {config.env}")
     except BrokenPipeError:
         raise  # the listener's stream is closed, not the disk full
     except OSError as error:
-        raise UsageError(f"{files.explain(error, run.path)}; {checkpoint.kept(run.checkpoints)}") from None
+        run.require_usable()
+        raise UsageError(f"{files.explain(error, run.shown)}; {checkpoint.kept(run.checkpoints)}") from None
     return result, finished
 
 
@@ -170,13 +179,15 @@ class Evaluation:
 class Run:
     """A run directory: a trained agent, or one in training."""
 
-    def __init__(self, directory: RunDirectory, warn: Callable[[str], None]):
-        self.directory, self._warn = directory, warn
+    def __init__(self, directory: RunDirectory, warn: Callable[[str], None], trust: Trust):
+        self.directory, self._warn, self._trust = directory, warn, trust
         self.config = directory.config()
 
     def __repr__(self) -> str:
         seeds = "seed" if len(self.seeds) == 1 else "seeds"
-        return f"Run({str(self.path)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+        return (
+            f"Run({str(self.directory.shown)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
+        )
 
     @property
     def path(self) -> Path:
@@ -229,19 +240,19 @@ class Run:
     def curve(self) -> curves.Curve:
         return curves.from_rows(self.config.agent, self.config.env, self.metrics())
 
-    def summarise(self, finished: bool, machine: str) -> dict[str, Any]:
+    def summarise(self, finished: bool, machine: str, counters: Counters) -> dict[str, Any]:
         """summary.json: the final results, per seed and overall. Returns are those of each seed's last row and of its
         latest 100 episodes. `machine` is added to the machines of earlier parts of the run.
         """
         rows = self.metrics()
         per_seed = []
-        for seed in self.seeds:
+        for seed, episodes in zip(self.seeds, counters.episodes, strict=True):
             own = [row for row in rows if int(row["seed"]) == seed]
             means, latest, bests = (_finite(own, name) for name in ("return_mean", "return_latest", "return_best"))
             per_seed.append(
                 {
                     "seed": seed,
-                    "episodes": int(own[-1]["episodes"]) if own else 0,
+                    "episodes": episodes,
                     "return_mean": means[-1] if means else None,
                     **({"return_latest": latest[-1]} if latest else {}),
                     "return_best": max(bests) if bests else None,
@@ -249,8 +260,7 @@ class Run:
             )
         final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
         low, high = statistics.mean_interval(final) if len(final) > 1 else (None, None)
-        seconds = rows[-1]["seconds"] if rows else 0.0
-        step = int(rows[-1]["step"]) if rows else 0
+        seconds, step = counters.seconds, counters.iteration * self.config.steps_per_iteration
         return {
             "env": self.config.env,
             "agent": self.config.agent,
@@ -277,6 +287,7 @@ class Run:
 
     @cached_property
     def _backend(self) -> Backend:
+        require_trust(self.config, self.path, self._trust)
         backend = backends.create(self._config_here, num_envs=1)
         devices.prepare(self._config_here, backend.spec)
         return backend
@@ -302,11 +313,12 @@ class Run:
             return jax.tree.map(jnp.asarray, PolicyState(*checkpoint.load_policy(path, meta, like)))
 
         policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), read, self._warn)
+        name = str(self.directory.shown)
         if policies is None and self.metrics():
-            raise UsageError(f"{str(self.path)!r} has metrics but no checkpoint, and so no policy")
+            raise UsageError(f"{name!r} has metrics but no checkpoint, and so no policy")
         if policies is None:
-            command = f"sil resume {shlex.quote(str(self.path))}"
-            raise UsageError(f"{str(self.path)!r} has no checkpoint yet; train with: {command}")
+            command = f"sil resume {shlex.quote(name)}"
+            raise UsageError(f"{name!r} has no checkpoint yet; train with: {command}")
         return policies
 
     def _policy_of(self, seed: int) -> PolicyState:

@@ -85,6 +85,11 @@ class Trainer:
     def compile(self) -> None:
         self._in_threads(lambda group, state: group.compile(state), self.groups, self.states)
 
+    def interrupt_when(self, stop: Callable[[], bool]) -> None:
+        """Once `stop` returns True, slow environments stop in the middle of an iteration, which is then not counted."""
+        for group in self.groups:
+            group.interrupt_when(stop)
+
     def run(self, iterations: int, stop: Callable[[], bool], advanced: Callable[[int], None]) -> int:
         """Train for up to `iterations` iterations; returns how many were made, by every group the same number.
 
@@ -108,9 +113,9 @@ class Trainer:
         group, size = self.groups[index], 1
         while count := work.take(index, size):
             begun = time.monotonic()
-            self.states[index] = group.run(self.states[index], count)
+            self.states[index], made = group.run(self.states[index], count)
             seconds = time.monotonic() - begun
-            work.done(index)
+            work.done(index, count - made)
             if self.first_bad([index]) is not None:
                 work.stop()
             size = max(1, min(2 * count, round(count * SECONDS_PER_CALL / max(seconds, 1e-9))))
@@ -150,10 +155,10 @@ class Trainer:
     def metric_names(self) -> tuple[str, ...]:
         return ("return_latest", *self.groups[0].one_seed[1].sums)
 
-    def close(self) -> None:
+    def close(self) -> str:
+        """Returns what went wrong in the environments, if anything did."""
         self._threads.shutdown(wait=True)
-        for group in self.groups:
-            group.close()
+        return "; ".join(filter(None, [group.close() for group in self.groups]))
 
     @property
     def _parts(self) -> list[slice]:
@@ -182,9 +187,13 @@ class _SharedWork:
             self._taken[group] += count
             return count
 
-    def done(self, group: int) -> None:
+    def done(self, group: int, dropped: int) -> None:
+        """`dropped`: iterations that were taken and not made, because the group was interrupted."""
         with self._changed:
+            self._taken[group] -= dropped
             self._done[group] = self._taken[group]
+            if dropped:
+                self._target = max(self._taken)
             self._changed.notify_all()
 
     def stop(self) -> None:

@@ -180,6 +180,12 @@ def test_categories_with_many_values_are_numbers(values, width):
     assert converted[0, 5 if width > 1 else 0] == (1 if width > 1 else 5)
 
 
+def test_a_single_category_with_too_many_values_is_a_number():
+    huge = describe(spaces.Discrete(2**62), spaces.Discrete(2), None, "x")
+    assert (huge.spec.observation_kind, huge.spec.observation_levels) == ("numbers", None)
+    assert huge.observation(np.array([2**61])).tolist() == [[2.0**61]]
+
+
 def test_notes_name_every_space_that_is_ignored():
     number = spaces.Box(0, 1, (2,))
     space = described(

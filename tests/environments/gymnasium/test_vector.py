@@ -1,7 +1,9 @@
 """N copies of an environment: every transition is the result of an action, in this process and in workers."""
 
 import multiprocessing
+import signal
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium
 import gymnasium_probes
@@ -12,7 +14,7 @@ from gymnasium_probes import ACTION_SPACES, FAULT_STEP, FAULTS_AT_RESET, FAULTS_
 
 from self_imitation.environments.gymnasium.spaces import describe
 from self_imitation.environments.gymnasium.vector import make_vector
-from self_imitation.errors import FaultyEnvironmentError, UsageError
+from self_imitation.errors import FaultyEnvironmentError, Interrupted, UsageError
 
 
 def probe(name, count, in_processes=False):
@@ -177,6 +179,83 @@ def test_faults_are_one_sentence(name):
     assert "\n" not in str(fault.value)
 
 
+class Weird(BaseException):
+    """Neither an error nor an exit."""
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (StopIteration("x"), "raised StopIteration: x"),
+        (GeneratorExit("x"), "raised GeneratorExit: x"),
+        (Weird("x"), "raised Weird: x"),
+        (MuteError(), "raised MuteError"),
+        (ValueError("x" * 10_000), f"raised ValueError: {'x' * 300}"),
+    ],
+)
+def test_whatever_is_raised_is_reported(error, message, monkeypatch):
+    def fail(*_):
+        raise error
+
+    vector = probe("ThreeSteps", 1)
+    vector.reset([0])
+    monkeypatch.setattr(gymnasium_probes.ThreeSteps, "reward", fail)
+    with pytest.raises(FaultyEnvironmentError) as fault:
+        vector.step(np.zeros(1, np.int32))
+    assert str(fault.value) == message
+
+
+def test_a_keyboard_interrupt_without_ctrl_c_is_the_environments_own(monkeypatch):
+    """In a thread, or while Ctrl-C is handled: nobody pressed it. Otherwise somebody may have."""
+    vector = probe("ThreeSteps", 1)
+    vector.reset([0])
+    monkeypatch.setattr(gymnasium_probes.ThreeSteps, "reward", interrupt)
+    with ThreadPoolExecutor(1) as thread, pytest.raises(FaultyEnvironmentError, match=r"^raised KeyboardInterrupt$"):
+        thread.submit(vector.step, np.zeros(1, np.int32)).result()
+    with pytest.raises(KeyboardInterrupt):
+        vector.step(np.zeros(1, np.int32))
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        with pytest.raises(FaultyEnvironmentError, match=r"^raised KeyboardInterrupt$"):
+            vector.step(np.zeros(1, np.int32))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), SystemExit(3)])
+def test_a_fault_in_close_is_returned(failure, monkeypatch):
+    def close(_):
+        raise failure
+
+    vector = probe("Counter", 2)
+    monkeypatch.setattr(gymnasium_probes.Counter, "close", close)
+    assert vector.close() == f"close() raised {type(failure).__name__}: {failure}"
+
+
+def test_an_interrupted_environment_makes_no_further_step():
+    vector = probe("Counter", 3)
+    vector.reset([0, 1, 2])
+    asked = []
+
+    def stop():
+        asked.append(True)
+        return len(asked) > 2  # once for all copies, then before the step of each
+
+    vector.interrupt_when(stop)
+    with pytest.raises(Interrupted):
+        vector.step(np.zeros(3, np.int32))
+    assert [env.unwrapped.life for env in vector.env.envs] == [1, 0, 0]
+
+
 @pytest.mark.parametrize("name", FAULTS_AT_RESET)
 def test_faults_at_the_first_reset(name):
     with pytest.raises(FaultyEnvironmentError) as fault:
@@ -217,7 +296,7 @@ def test_numbers_beyond_float32_are_not_finite(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("Raises", FAULTS_WHILE_TRAINING["Raises"]), ("Dies", "raised EOFError")]
+    ("name", "message"), [("Raises", FAULTS_WHILE_TRAINING["Raises"]), ("Dies", "its process ended")]
 )
 def test_faults_in_workers(name, message):
     vector = probe(name, 2, in_processes=True)

@@ -2,6 +2,7 @@
 
 import numbers
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from self_imitation.environments.gymnasium.spaces import CATEGORIES, Part, describe
-from self_imitation.errors import FaultyEnvironmentError
+from self_imitation.errors import FaultyEnvironmentError, Interrupted, shorten
 
 
 class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -29,24 +30,29 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = _to_space(_nest({part.path: part.space for part in self.spaces.parts}))
             self.spaces = replace(self.spaces, observation_space=self.observation_space)
 
+    stop: Callable[[], bool] = staticmethod(lambda: False)
+    """Asked before each step: True raises `Interrupted`."""
+
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         result: Any = self.env.reset(**arguments)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise FaultyEnvironmentError(f"reset() returned {_shorten(result)}, not (observation, info)")
+            raise FaultyEnvironmentError(f"reset() returned {shorten(result, 60)}, not (observation, info)")
         return self._checked_observation(result[0]), {}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if self.stop():
+            raise Interrupted
         result: Any = self.env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
             expected = "(observation, reward, terminated, truncated, info)"
-            raise FaultyEnvironmentError(f"step() returned {_shorten(result)}, not {expected}")
+            raise FaultyEnvironmentError(f"step() returned {shorten(result, 60)}, not {expected}")
         observation, reward, terminated, truncated, _ = result
         observation = self._checked_observation(observation)
         if not isinstance(reward, numbers.Real | np.bool_) and not _is_single_number(reward):
-            raise FaultyEnvironmentError(f"reward is {_shorten(reward)}, not a number")
+            raise FaultyEnvironmentError(f"reward is {shorten(reward, 60)}, not a number")
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
-                raise FaultyEnvironmentError(f"{name} is {_shorten(flag)}, not True or False")
+                raise FaultyEnvironmentError(f"{name} is {shorten(flag, 60)}, not True or False")
         return observation, reward, terminated, truncated, {}
 
     def _checked_observation(self, observation: Any) -> Any:
@@ -60,19 +66,19 @@ def _checked(part: Part, observation: Any) -> np.ndarray:
     try:
         value = part.select(observation)
     except (KeyError, IndexError, TypeError):
-        raise FaultyEnvironmentError(f"{name} is missing from {_shorten(observation)}") from None
+        raise FaultyEnvironmentError(f"{name} is missing from {shorten(observation, 60)}") from None
     try:
         found = np.array(value)
     except ValueError:
-        raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, not an array") from None
+        raise FaultyEnvironmentError(f"{name} is {shorten(value, 60)}, not an array") from None
     if found.dtype.kind not in "biufc":
-        raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, not an array of numbers")
+        raise FaultyEnvironmentError(f"{name} is {shorten(value, 60)}, not an array of numbers")
     if found.shape != space.shape:
         raise FaultyEnvironmentError(f"{name} has shape {found.shape}, not {space.shape}")
     if found.dtype != space.dtype and not np.can_cast(found.dtype, space.dtype, casting="same_kind"):
         raise FaultyEnvironmentError(f"{name} has dtype {found.dtype}, not {space.dtype}")
     if isinstance(space, CATEGORIES) and not space.contains(found.astype(space.dtype)[()]):
-        raise FaultyEnvironmentError(f"{name} is {_shorten(value)}, which is not in {space}")
+        raise FaultyEnvironmentError(f"{name} is {shorten(value, 60)}, which is not in {space}")
     return found
 
 
@@ -96,9 +102,4 @@ def _to_space(tree: Any) -> spaces.Space[Any]:
 
 
 def _is_single_number(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.shape == () and np.issubdtype(value.dtype, np.number)
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "biuf"

@@ -1,13 +1,13 @@
 """One copy of a Gymnasium environment by its id."""
 
 import importlib.util
-import os
-import sys
 from typing import Any
 
 import gymnasium
 
 from self_imitation.environments.gymnasium.checks import CheckedEnv
+from self_imitation.environments.gymnasium.faults import TrapExits, in_words
+from self_imitation.environments.gymnasium.modules import module_of, search_working_directory
 from self_imitation.errors import UsageError, first_line
 
 PACKAGES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
@@ -19,7 +19,7 @@ def is_registered(gym_id: str) -> bool:
     for prefix, package in PACKAGES.items():
         if gym_id.startswith(prefix) and importlib.util.find_spec(package):
             importlib.import_module(package)
-    return ":" in gym_id or gym_id in gymnasium.registry
+    return module_of(gym_id) is not None or gym_id in gymnasium.registry
 
 
 def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> CheckedEnv:
@@ -27,13 +27,16 @@ def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> Chec
 
     Raises `UsageError` if the environment can't be created or its spaces are not supported.
     """
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    if module_of(gym_id) is not None:
+        search_working_directory()
     if render_mode is not None:  # not every environment takes the argument
         kwargs["render_mode"] = render_mode
     is_registered(gym_id)
     try:
-        env = gymnasium.make(gym_id, disable_env_checker=True, **kwargs)
+        with TrapExits():
+            return CheckedEnv(gymnasium.make(gym_id, disable_env_checker=True, **kwargs), gym_id)
+    except UsageError:
+        raise
     except gymnasium.error.DependencyNotInstalled as error:
         install = "pip install 'self-imitation[mujoco]'" if is_mujoco(gym_id) else first_line(error)
         raise UsageError(f"env: {gym_id!r} needs a package that is not installed: {install}") from None
@@ -43,10 +46,7 @@ def make_env(gym_id: str, render_mode: str | None = None, **kwargs: Any) -> Chec
             f"env: {gym_id!r} can't be created; {first_line(error) or type(error).__name__}{hint}"
         ) from None
     except Exception as error:
-        raise UsageError(
-            f"env: {gym_id!r} can't be created; it raised {type(error).__name__}: {first_line(error)}".rstrip(": ")
-        ) from error
-    return CheckedEnv(env, gym_id)
+        raise UsageError(f"env: {gym_id!r} can't be created; it {in_words(error)}") from error
 
 
 def is_mujoco(gym_id: str) -> bool:

@@ -1,5 +1,6 @@
 """One copy of an environment that can be watched."""
 
+import contextlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -11,10 +12,11 @@ import numpy as np
 
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium.checks import CheckedEnv
+from self_imitation.environments.gymnasium.faults import TrapExits, in_words, wrap_env_errors
 from self_imitation.environments.gymnasium.make import is_mujoco, make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
-from self_imitation.environments.gymnasium.vector import describe_atari, make_emulators, wrap_env_errors
-from self_imitation.errors import UsageError, first_line
+from self_imitation.environments.gymnasium.vector import describe_atari, make_emulators
+from self_imitation.errors import UsageError
 from self_imitation.types import Observation
 
 DEFAULT_STEPS_PER_SECOND = 30.0
@@ -55,19 +57,20 @@ class Player:
     def picture(self) -> np.ndarray:
         """uint8 [height, width, 3]. Raises `UsageError` if the environment can't be rendered."""
         try:
-            picture = np.array(self.env.render(), np.uint8)
+            with TrapExits():
+                picture = np.array(self.env.render(), np.uint8)
         except Exception as error:
             hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if is_mujoco(self.name) else ""
-            raise UsageError(
-                f"env: {self.name!r} can't be rendered; {type(error).__name__}: {first_line(error)}{hint}"
-            ) from error
+            raise UsageError(f"env: {self.name!r} can't be rendered; it {in_words(error)}{hint}") from error
         if picture.ndim != 3 or picture.shape[-1] != 3:
             shape = f"its picture has shape {picture.shape}, not height x width x 3"
             raise UsageError(f"env: {self.name!r} can't be rendered; {shape}")
         return picture
 
     def close(self) -> None:
-        self.env.close()
+        """What goes wrong here is ignored: the episode has been played."""
+        with contextlib.suppress(Exception), TrapExits():
+            self.env.close()
 
     def _convert(self, raw: Any) -> Observation:
         return self.spaces.observation(jax.tree.map(lambda leaf: np.asarray(leaf)[None], raw))

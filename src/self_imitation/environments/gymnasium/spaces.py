@@ -20,6 +20,8 @@ MAX_LEVELS = 10_000_000
 """Integers with more possible values are not counted, only treated as numbers."""
 MAX_ONE_HOT = 1024
 """Columns of one-hot encoded categories beside other observations; beyond, categories become plain numbers."""
+MAX_CATEGORIES = 1_000_000
+"""Of a whole observation or action, one-hot. Observations with more are treated as numbers, actions are refused."""
 CATEGORIES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -43,7 +45,7 @@ class Part:
     @cached_property
     def kind(self) -> Literal["numbers", "image", "categories"]:
         if isinstance(self.space, CATEGORIES):
-            return "categories"
+            return "categories" if sum(self._counts) <= MAX_CATEGORIES else "numbers"
         shape = self._box_shape
         if self.space.dtype != np.uint8 or len(shape) not in (2, 3):
             return "numbers"
@@ -57,13 +59,9 @@ class Part:
     @cached_property
     def levels(self) -> tuple[int, ...] | None:
         """Number of values of each entry; None where they are not integers from 0, or too many."""
+        if isinstance(self.space, CATEGORIES):
+            return self._counts if self.kind == "categories" else None
         match self.space:
-            case spaces.Discrete(n=n):
-                return (int(n),)
-            case spaces.MultiDiscrete(nvec=nvec):
-                return tuple(int(n) for n in nvec.reshape(-1))
-            case spaces.MultiBinary():
-                return (2,) * self._size
             case spaces.Box(low=low, high=high, dtype=dtype) if self.kind == "numbers" and dtype.kind in "iu":
                 if np.all(low == 0) and np.all(high.astype(float) <= MAX_LEVELS):
                     return tuple(int(highest) + 1 for highest in high.reshape(-1))
@@ -96,9 +94,13 @@ class Part:
         return converted.astype(np.float32)
 
     @cached_property
+    def _counts(self) -> tuple[int, ...]:
+        return _category_counts(self.space)
+
+    @cached_property
     def _is_one_hot(self) -> bool:
         one_hot = isinstance(self.space, spaces.Discrete | spaces.MultiDiscrete)
-        return one_hot and sum(self.levels or ()) <= MAX_ONE_HOT
+        return one_hot and sum(self._counts) <= MAX_ONE_HOT
 
     @cached_property
     def _box_shape(self) -> tuple[int, ...]:
@@ -197,13 +199,13 @@ def _spec(parts: list[Part], actions: Actions, max_episode_steps: int | None, na
 
 
 def _actions(space: spaces.Space[Any], name: str) -> Actions:
+    if isinstance(space, CATEGORIES) and sum(_category_counts(space)) > MAX_CATEGORIES:
+        raise UsageError(f"env: {name!r} has action space {space}; supported: up to {MAX_CATEGORIES:,} actions")
     match space:
         case spaces.Discrete():
             return Discrete(int(space.n))
-        case spaces.MultiDiscrete():
-            return MultiDiscrete(tuple(int(n) for n in space.nvec.reshape(-1)))
-        case spaces.MultiBinary():
-            return MultiDiscrete((2,) * int(np.prod(space.shape)))
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            return MultiDiscrete(_category_counts(space))
         case spaces.Box() if np.issubdtype(space.dtype, np.floating) and np.prod(space.shape) > 0:
             return Continuous(tuple(space.low.reshape(-1).tolist()), tuple(space.high.reshape(-1).tolist()))
         case _:
@@ -211,6 +213,17 @@ def _actions(space: spaces.Space[Any], name: str) -> Actions:
                 f"env: {name!r} has action space {space}; supported: Discrete, MultiDiscrete, MultiBinary, and Box of "
                 "floating-point numbers"
             )
+
+
+def _category_counts(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """Number of values of each entry."""
+    match space:
+        case spaces.Discrete(n=n):
+            return (int(n),)
+        case spaces.MultiDiscrete(nvec=nvec):
+            return tuple(int(n) for n in nvec.reshape(-1))
+        case _:
+            return (2,) * int(np.prod(space.shape or ()))
 
 
 def _kind_of_ignored(space: spaces.Space[Any]) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium import snapshots
+from self_imitation.environments.gymnasium.faults import TrapExits, in_words, wrap_env_errors
 from self_imitation.environments.gymnasium.make import make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
-from self_imitation.errors import FaultyEnvironmentError, bad_value, first_line
+from self_imitation.errors import FaultyEnvironmentError, Interrupted, bad_value
 from self_imitation.types import Observation
 
 CLOSE_TIMEOUT = 5.0
@@ -47,16 +48,26 @@ class VectorEnv:
         self.env = env
         self.spaces = spaces
         self.num_envs: int = env.num_envs
+        self._stop: Callable[[], bool] = lambda: False
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         """Start an episode in every environment; `seeds` has one seed for each."""
         ints = [int(seed) for seed in seeds]
-        with wrap_env_errors():  # Gymnasium takes a list of seeds, ale-py an array
+        with self._explain_faults():  # Gymnasium takes a list of seeds, ale-py an array
             raw, _ = self.env.reset(seed=ints if hasattr(self.env, "env_fns") else np.array(ints))
         return self._convert(raw)
 
+    def interrupt_when(self, stop: Callable[[], bool]) -> None:
+        """Raise `Interrupted` before the next step of a copy once `stop` returns True."""
+        self._stop = stop
+        if isinstance(self.env, SyncVectorEnv):
+            for env in self.env.envs:
+                env.stop = stop  # type: ignore[attr-defined]
+
     def step(self, action: np.ndarray) -> StepResult:
-        with wrap_env_errors():
+        if self._stop():
+            raise Interrupted
+        with self._explain_faults():
             raw, reward, terminated, truncated, info = self.env.step(self.spaces.action(action))
         reward, terminated, truncated = np.array(reward, np.float64), np.array(terminated), np.array(truncated)
         _require_finite("reward", reward)
@@ -83,17 +94,33 @@ class VectorEnv:
         for row, env in enumerate(self.env.envs):
             snapshots.restore(env, {name: array[row] for name, array in snapshot.items()})
 
-    def close(self) -> None:
-        in_processes = isinstance(self.env, AsyncVectorEnv)
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.env.close(**({"timeout": CLOSE_TIMEOUT} if in_processes else {}))
+    def close(self) -> str:
+        """Returns what went wrong, if anything did."""
+        in_processes, problem = isinstance(self.env, AsyncVectorEnv), ""
+        try:
+            with TrapExits(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.env.close(**({"timeout": CLOSE_TIMEOUT} if in_processes else {}))
+        except Exception as error:
+            problem = f"close() {in_words(error)}"
         if in_processes:  # Gymnasium stops half-way through closing if a worker has failed
             for process in self.env.processes:
                 process.terminate()
             for process in self.env.processes:
                 process.join()
-            self.env.closed = True
+            problem = ""  # a worker that failed was reported when it did
+        self.env.closed = True
+        return problem
+
+    @contextlib.contextmanager
+    def _explain_faults(self) -> Iterator[None]:
+        try:
+            with wrap_env_errors():
+                yield
+        except FaultyEnvironmentError as error:
+            if isinstance(self.env, AsyncVectorEnv) and isinstance(error.__cause__, EOFError | ConnectionError):
+                raise FaultyEnvironmentError("its process ended") from error.__cause__
+            raise
 
     def _convert(self, raw: Any) -> Observation:
         for part in self.spaces.parts:
@@ -138,18 +165,6 @@ def make_emulators(game_rom: str, num_envs: int, num_threads: int, **changes: An
 def describe_atari(env: Any) -> Spaces:
     actions = env.single_action_space
     return Spaces(atari.spec(int(actions.n)), env.single_observation_space, actions)
-
-
-@contextlib.contextmanager
-def wrap_env_errors() -> Iterator[None]:
-    """Raise whatever an environment raises as a `FaultyEnvironmentError`."""
-    try:
-        yield
-    except FaultyEnvironmentError:
-        raise
-    except (Exception, SystemExit) as error:
-        message = f"raised {type(error).__name__}: {first_line(error)}"
-        raise FaultyEnvironmentError(message.rstrip(": ")) from error
 
 
 def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv[Any, Any]:
