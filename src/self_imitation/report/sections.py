@@ -91,8 +91,8 @@ def _parts(results: Results, folder: Path) -> list[Part]:
     if common := over_tasks.common_scores(results):
         table, drawn = over_tasks.aggregates(results, common)
         text = (
-            f"Scores are 0 and 1 at the levels in the experiment's definition. {len(common.tasks)} of "
-            f"{len(results.definition.tasks)} tasks have scores of all agents: {', '.join(common.tasks)}."
+            f"Over the {len(common.tasks)} of {len(results.definition.tasks)} tasks on which all agents were run. "
+            "The experiment's definition says which scores count as 0 and as 1."
         )
         parts.append(Part("Over all tasks", [table], [_chart(figure, folder) for figure in drawn], text))
     if gain := over_tasks.relative(results):

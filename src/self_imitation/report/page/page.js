@@ -73,7 +73,8 @@ const page = (() => {
       hoverlabel: { bgcolor: colour("var(--surface)"), bordercolor: colour("var(--line)"), font: { color: colour("var(--ink)") } },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
       showlegend: false,
-      xaxis: axis(x),
+      // Where one points: a line one pixel wide, without an outline.
+      xaxis: { ...axis(x), showspikes: true, spikemode: "across", spikethickness: -1, spikecolor: colour("var(--muted)") },
       yaxis: axis(y),
     };
   }

@@ -141,10 +141,9 @@
       layout.height = 110 + names.length * (10 + 14 * figure.series.length);
       layout.margin.t = layout.showlegend ? 40 : 12;
       Object.assign(layout.yaxis, { autorange: "reversed", gridcolor: "rgba(0,0,0,0)", type: "category", dtick: 1 });
-      if (figure.reference !== undefined) {
-        const line = { color: page.colour("var(--muted)"), width: 1, dash: "dot" };
-        layout.shapes = [{ type: "line", x0: figure.reference, x1: figure.reference, yref: "paper", y0: 0, y1: 1, line }];
-      }
+      layout.xaxis.range = figure.range;
+      const line = { color: page.colour("var(--muted)"), width: 1, dash: "dot" };
+      layout.shapes = [{ type: "line", x0: figure.reference, x1: figure.reference, yref: "paper", y0: 0, y1: 1, line }];
       return [traces, layout];
     };
   }
