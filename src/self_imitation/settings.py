@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -29,7 +30,7 @@ def real(low: float, high: float = math.inf, *, above: bool = False) -> Rule:
     text = f"a finite number {'>' if above else '>='} {low:g}" + ("" if high == math.inf else f" and <= {high:g}")
 
     def allowed(v: Any) -> bool:
-        number = isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        number = isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= sys.float_info.max
         return number and (low < v if above else low <= v) and v <= high
 
     return allowed, text
@@ -83,7 +84,7 @@ def _layers(v: Any) -> bool:
 class NetworkConfig:
     """The actor-critic's network."""
 
-    kind: str = "default"
+    kind: str = setting("default", (lambda v: isinstance(v, str), "a name"))
     """default: MLP for vectors, the Nature CNN for images; or the name of a network that you registered."""
     hidden: tuple[int, ...] | None = setting(None, or_none((_layers, "one or more integers from 1 to 16384")))
     """Units of each hidden layer, after the convolutions for images. None: 64 64 (authors' code), or 512 for images
