@@ -35,6 +35,12 @@ def test_stopped_runs_are_resumed_and_runs_with_other_settings_refused(tmp_path)
     assert not campaign.train([wanted], Silent(), lambda: True)
     assert campaign.train([wanted], Silent(), lambda: False)
     assert campaign.load(wanted).metrics()[-1]["step"] == 160
+    table = tmp_path / "run" / "metrics.csv"
+    before = table.read_text()
+    table.write_text(before.replace("\n0,", "\n7,"))
+    with pytest.raises(UsageError, match=r"the metrics of .*run' have no row of seed 0"):
+        campaign.load(wanted)
+    table.write_text(before)
     with pytest.raises(UsageError, match=r"run' has a2c\.gamma = 0\.95, not 0\.9"):
         campaign.train([override(wanted, {"a2c.gamma": 0.9})], Silent(), lambda: False)
 

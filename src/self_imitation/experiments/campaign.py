@@ -171,6 +171,8 @@ def load(config: TrainConfig) -> Run:
     rows = loaded.metrics()
     if not rows:
         raise UsageError(f"runs: {str(run.shown)!r} has no metrics yet")
+    if missing := set(loaded.seeds) - {int(row["seed"]) for row in rows}:
+        raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no row of seed {min(missing)}")
     if "return_latest" not in rows[0]:
         raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no column 'return_latest'")
     if (done := int(rows[-1]["step"])) > config.total_steps:

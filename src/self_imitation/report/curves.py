@@ -15,6 +15,7 @@ from self_imitation.report import statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = (("#7f7f7f", "#2c6fbb"), ("#d98c1f", "#b3303a"), ("#8fbf5a", "#2e7d32"), ("#b98ac9", "#5e35b1"))
 """Of agents without and with self-imitation: without a bonus, with the first registered one, the second ..."""
@@ -40,9 +41,10 @@ def from_rows(label: str, env: str, rows: Sequence[dict[str, float]], column: st
     """From rows of metrics; by default the mean return of the episodes that ended since the previous row."""
     steps = sorted({int(row["step"]) for row in rows})
     seeds = sorted({int(row["seed"]) for row in rows})
+    at_step, of_seed = ({number: i for i, number in enumerate(numbers)} for numbers in (steps, seeds))
     returns = np.full((len(steps), len(seeds)), math.nan)
     for row in rows:
-        returns[steps.index(int(row["step"])), seeds.index(int(row["seed"]))] = row[column]
+        returns[at_step[int(row["step"])], of_seed[int(row["seed"])]] = row[column]
     return Curve(label, env, tuple(seeds), np.array(steps), returns)
 
 
@@ -54,6 +56,13 @@ def draw(
     measure: str = "return, mean over seeds",
 ) -> None:
     """Save a picture with one panel per environment, in this many columns, and one line per curve."""
+    import matplotlib
+
+    with matplotlib.rc_context({"text.parse_math": False}):  # names may contain $
+        _figure(curves, title, columns, measure).savefig(path, dpi=130)
+
+
+def _figure(curves: Sequence[Curve], title: str, columns: int | None, measure: str) -> "Figure":
     from matplotlib.figure import Figure
 
     environments = list(dict.fromkeys(curve.env for curve in curves))
@@ -66,7 +75,7 @@ def draw(
         own = [curve for curve in curves if curve.env == env]
         for curve, colour in zip(own, _colours([curve.label for curve in own]), strict=True):
             _draw_one(axis, curve, colour)
-        axis.set_title(title or env)
+        axis.set_title(_printable(title or env))
         axis.set_xlabel("environment steps per seed")
         axis.set_ylabel(measure)
         axis.xaxis.set_major_formatter(lambda step, _: short(step))
@@ -74,7 +83,7 @@ def draw(
         axis.grid(alpha=0.25)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, loc="best")
-    figure.savefig(path, dpi=130)
+    return figure
 
 
 def interpolated(curve: Curve) -> np.ndarray:
@@ -97,7 +106,7 @@ def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
         return
     steps, points = curve.steps[known], [row[np.isfinite(row)] for row in returns[known]]
     means = [row.mean() for row in points]
-    label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
+    label = f"{_printable(curve.label)} ({seeds} seed{'s' * (seeds > 1)})"
     (line,) = axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
     if seeds > FEW_SEEDS:
         low, high = zip(*map(statistics.mean_interval, points), strict=True)
@@ -118,6 +127,11 @@ def _colours(labels: Sequence[str]) -> list[str | None]:
             colour = known.get((agent.bonuses, agent.self_imitation))
         chosen.append(None if colour in chosen else colour)
     return chosen
+
+
+def _printable(name: str) -> str:
+    """Fonts have no control characters, nor the bytes of file names that are not text."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
 
 
 def short(step: float) -> str:
