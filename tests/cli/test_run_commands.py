@@ -52,6 +52,14 @@ def copy(run, tmp_path):
         ("resume RUN --steps 100", "steps: 100 is not allowed; the run has made 1200 steps already"),
         ("evaluate RUN --episodes 0", "episodes: 0 is not allowed"),
         ("evaluate RUN --json no/where.json", "json: 'no/where.json' can't be written"),
+        ("evaluate RUN --json /", "json: '/' can't be written: Is a directory"),
+        (f"evaluate RUN --json {'x' * 300}", "can't be written: File name too long"),
+        (f"evaluate {'x' * 300}", "no such run: 'xxx"),
+        (f"train --out {'x' * 300}", "can't be written: File name too long"),
+        (f"plot RUN --out {'x' * 300}.png", "can't be written: File name too long"),
+        (f"reproduce systems --report-only --out RUN --runs {'x' * 300}", "has no run of this experiment"),
+        ("evaluate RUN --json a\0b", r"'a\x00b' is not a path: it has a NUL character"),
+        ("plot RUN --out a\0b.png", r"'a\x00b.png' is not a path: it has a NUL character"),
         ("evaluate RUN --key 99999999999999999999", "key: 99999999999999999999 is not allowed"),
         ("play RUN --seed 9", "seed: 9 is not allowed; this run has seeds 5 to 6"),
         ("play RUN --out x.mp5", "out: 'x.mp5' is not allowed; allowed: a file name that ends in .gif"),
@@ -67,6 +75,23 @@ def test_bad_input_leaves_a_run_unchanged(capsys, run, arguments, message):
     assert err.count("\n") == 1
     assert rows(run) == before
     assert sorted(path.name for path in run.iterdir()) == names
+
+
+def test_a_directory_that_can_not_be_read_is_one_line(capsys, run, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(checkpoint, "steps", refuse)
+    status, _, err = call(capsys, "evaluate", run)
+    assert (status, err) == (1, f"sil: [Errno 13] Permission denied: '{run}/checkpoints'\n")
+
+
+def test_a_deleted_working_directory_is_one_line(capsys, run, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    status, _, err = call(capsys, "plot", run)
+    assert (status, err) == (2, "sil: the working directory was deleted; change to one that exists\n")
 
 
 def test_training_says_what_it_trains_and_ends_with_the_next_command(capsys, tmp_path):

@@ -129,6 +129,18 @@ def test_metrics_without_the_needed_column_are_named(tmp_path):
         collect.collect(definition, tmp_path, definition)
 
 
+def test_a_seed_without_rows_is_named_and_rows_of_other_seeds_are_ignored(tmp_path):
+    definition = small(LONG)
+    write_runs(definition, tmp_path)
+    table = tmp_path / "Maze_a2c" / "metrics.csv"
+    before = table.read_text()
+    table.write_text(before + before.splitlines()[-1].replace("1,", "7,", 1) + "\n")
+    assert [s.seed for s in collect.collect(definition, tmp_path, definition).scores] == [0, 1, 0, 1]
+    table.write_text(before.replace("\n0,", "\n7,"))
+    with pytest.raises(UsageError, match=r"the metrics of .*Maze_a2c' have no row of seed 0"):
+        collect.collect(definition, tmp_path, definition)
+
+
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [

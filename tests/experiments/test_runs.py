@@ -109,7 +109,8 @@ def test_settings_are_searched_on_other_seeds_and_the_best_are_used(tmp_path):
     assert [last_step(tried / f"log_every={steps}") for steps in (40, 80)] == [80, 80]
     for steps, final in ((40, 1), (80, 3)):
         table = tried / f"log_every={steps}" / "metrics.csv"
-        table.write_text(f"seed,step,episodes,return_mean,return_best,length_mean\n1000,80,1,{final},1,1\n")
+        columns = ",".join((*metrics_file.LEADING, *metrics_file.TIMING))
+        table.write_text(f"{columns}\n1000,80,1,{final},1,1,1,1\n")
     assert trained(definition, tmp_path, only=["a2c+exp"])
     assert search.choose(definition, case, tmp_path) == {
         "task": "Maze",

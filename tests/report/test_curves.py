@@ -36,6 +36,17 @@ def test_incomplete_curves_can_be_drawn(tmp_path, returns):
     assert (tmp_path / "x.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_names_are_drawn_as_they_are(tmp_path, suffix):
+    """Also those that Matplotlib would take for formulas, and bytes that are not text."""
+    curve = curves.Curve("cost $x_$ \\frac", "maze\udcff\x1b", (0,), np.arange(2), np.array([[1.0], [2.0]]))
+    curves.draw([curve], tmp_path / f"x.{suffix}")
+    if suffix == "svg":
+        drawing = (tmp_path / "x.svg").read_text()
+        assert "<!-- cost $x_$ \\frac (1 seed) -->" in drawing
+        assert "<!-- maze\ufffd\ufffd -->" in drawing
+
+
 def test_agents_have_colours_of_their_own_in_every_figure():
     agents = ["a2c", "a2c+sil", "a2c+exp", "a2c+sil+exp", "a2c+rnd", "a2c+sil+rnd"]
     colours = curves.colours(agents)

@@ -1,6 +1,7 @@
 """Checkpoints: what is damaged is noticed and skipped, and the last good one is never lost."""
 
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.storage.trees import from_arrays, to_arrays
 from self_imitation.training import backends
+from self_imitation.training.loop import Counters
 from self_imitation.training.run import continue_run, start
 
 STEPS = 800
@@ -53,11 +55,16 @@ def flip_bit(file, position):
         ("policy.safetensors", lambda file: flip_bit(file, file.stat().st_size // 2), "checksum differs"),
         ("state.safetensors", lambda file: file.write_bytes(file.read_bytes()[:-7]), "checksum differs"),
         ("state.safetensors", Path.unlink, "No such file or directory"),
-        ("meta.json", lambda file: file.write_text(file.read_text().replace(":", ";", 1)), "not the metadata"),
+        ("meta.json", lambda file: file.write_text(file.read_text().replace(":", ";", 1)), "not readable JSON"),
+        ("meta.json", lambda file: file.write_text("[" * 100_000), "not readable JSON"),
+        ("meta.json", lambda file: file.write_text("9" * 5000), "not readable JSON"),
+        ("meta.json", lambda file: file.write_text("[]"), "not the metadata"),
+        ("meta.json", lambda file: (file.unlink(), os.mkfifo(file)), "Not a regular file"),
+        ("policy.safetensors", lambda file: (file.unlink(), os.mkfifo(file)), "Not a regular file"),
         ("meta.json", lambda file: file.write_text(file.read_text().replace('"iteration": 4', '"iteration": 5')), "ch"),
         ("policy.safetensors", lambda file: file.write_bytes(pickle.dumps(Touch(file))), "checksum differs"),
     ],
-    ids=["bit", "short", "missing", "no JSON", "counter", "pickle"],
+    ids=["bit", "short", "missing", "no JSON", "deep", "long", "list", "pipe", "other pipe", "counter", "pickle"],
 )
 def test_a_damaged_checkpoint_is_named_and_skipped(copy, interrupted, name, damage, reason):
     between = interrupted[1]
@@ -66,7 +73,7 @@ def test_a_damaged_checkpoint_is_named_and_skipped(copy, interrupted, name, dama
 
     def load(path, meta):
         for part in ("policy.safetensors", "state.safetensors"):
-            checkpoint._read(path, part, meta)
+            checkpoint._read(path, part, meta, {})
         return meta["step"]
 
     settings = fingerprint(RunDirectory(copy).config())
@@ -144,6 +151,82 @@ def test_a_checkpoint_that_vanishes_while_being_read_is_not_damaged(copy, interr
     assert checkpoint.load_latest(copy / "checkpoints", settings, load, messages.append) == interrupted[1]
     assert tried == [str(STEPS), str(interrupted[1])]
     assert messages == []
+
+
+def rewrite(folder, change):
+    """Change the metadata of a checkpoint, as someone would who also computes the checksum."""
+    meta = json.loads((folder / "meta.json").read_text())
+    del meta["checksum"]
+    change(meta)
+    (folder / "meta.json").write_text(json.dumps({**meta, "checksum": checkpoint._checksum_of(meta)}))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda meta: meta.pop("counters"), "counters is missing or of the wrong type"),
+        (lambda meta: meta.update(step=str(STEPS)), "step is missing or of the wrong type"),
+        (lambda meta: meta.update(settings=None), "settings is missing or of the wrong type"),
+        (lambda meta: meta.update(checksums=[]), "checksums is missing or of the wrong type"),
+        (lambda meta: meta.update(version=True), "version is missing or of the wrong type"),
+        (lambda meta: meta["counters"].pop("iteration"), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(speed=3), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(iteration="4"), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(iteration=10**400), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(row_iteration=-1), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(seconds=float("nan")), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(episodes=[1]), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(episodes=[1, None]), "counters are missing, unknown or out of range"),
+        (lambda meta: meta["counters"].update(metrics_bytes=10**400), "counters are missing, unknown or out of range"),
+    ],
+)
+def test_a_forged_checkpoint_is_skipped(copy, interrupted, change, reason):
+    rewrite(copy / "checkpoints" / str(STEPS), change)
+    config, messages = RunDirectory(copy).config(), []
+
+    def load(path, meta):
+        return Counters.from_json(meta["counters"], config, meta["step"]).iteration * config.steps_per_iteration
+
+    assert checkpoint.load_latest(copy / "checkpoints", fingerprint(config), load, messages.append) == interrupted[1]
+    assert [f"{STEPS} is damaged (meta.json: {reason}); trying" in message for message in messages] == [True]
+
+
+LIKE = {"agents": np.zeros((2, 3), np.float32), "frames": np.zeros((2, 90, 84, 84, 1), np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"packed": '{"frames": [2, 2000000000000, 84, 84, 1]}'}, "frames is packed as"),
+        ({"packed": '{"frames": "many"}'}, "frames is packed as"),
+        ({"packed": '{"frames": [2, 90, 84, 84, 1], "more": [2, 3, 4]}'}, "not the metadata of packed arrays"),
+        ({"packed": '{"frames": [2, 90, 84, 84, 1], "collection.x": [2, 3, 99999999999]}'}, "2 packed entries of"),
+        ({"packed": '{"agents": [2, 3, 1]}'}, "agents is packed as"),
+        ({"packed": "[" * 5000}, "recursion"),
+        ({"packed": "[]"}, "not the metadata of packed arrays"),
+        ({"packed": "9" * 5000}, "Exceeds the limit"),
+        ({"dtypes": '{"frames": "object"}'}, "frames is packed as 'object'"),
+        ({"dtypes": "{"}, "Expecting"),
+        ({"collection.x": {"dtype": "F8_E4M3", "shape": [4]}}, "a dtype that NumPy does not have"),
+        ({"collection.x": {"dtype": "I32", "shape": []}}, "collection.x has shape \\[\\], not that of 2 seeds"),
+    ],
+)
+def test_forged_arrays_are_refused_before_they_take_memory(tmp_path, change, reason):
+    state = {**LIKE, "collection": {"x": np.zeros(2, np.uint16)}}
+    path = checkpoint.save(tmp_path, 7, state, {}, kept=1, settings="")
+    file = path / "state.safetensors"
+    content = file.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    for name, value in change.items():
+        header["__metadata__" if isinstance(value, str) else name] |= (
+            value if isinstance(value, dict) else {name: value}
+        )
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    rewrite(path, lambda meta: meta["checksums"].update({file.name: checkpoint._checksum(file)}))
+    with pytest.raises(checkpoint.DamagedError, match=rf"state\.safetensors: .*{reason}"):
+        checkpoint.load_state(path, checkpoint._read_meta(path, ""), LIKE)
 
 
 @pytest.mark.parametrize("name", ["009000", "²", "９０００", "9" * 200])

@@ -36,6 +36,49 @@ def test_unpacking_restores_every_bit_of_any_dtype(monkeypatch, dtype):
     np.testing.assert_array_equal(unpacked.view(np.uint8), array.view(np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 2**40, 9, 9, 1), "can't hold uint8"),
+        ((2, 41, 9, 9, 1), "a packed block has not the expected"),
+        ((2, 39, 9, 9, 1), "a packed block has not the expected"),
+        ((2, 60, 9, 9, 1), "the packed blocks are not those of"),
+        ((1, 40, 9, 9, 2), "the packed blocks are not those of"),
+    ],
+)
+def test_other_shapes_than_that_of_the_array_are_refused(monkeypatch, shape, message):
+    """Before memory for them is used."""
+    monkeypatch.setattr(compression, "BLOCK", 16)
+    with pytest.raises(ValueError, match=message):
+        compression.unpack(compression.pack(film(2, 40, 9)), shape, np.dtype(np.uint8))
+
+
+def test_a_block_that_expands_further_than_it_may_is_not_expanded(monkeypatch):
+    """A gigabyte of zeros in 150 kB, in place of 4 kB."""
+    real, asked = compression.lzma.LZMADecompressor, []
+
+    class Decompressor:
+        def __init__(self, *arguments, **filters):
+            self.own = real(*arguments, **filters)
+
+        def decompress(self, data, most):
+            asked.append(most)
+            return self.own.decompress(data, most)
+
+    monkeypatch.setattr(compression.lzma, "LZMADecompressor", Decompressor)
+    packed = compression.pack(np.zeros((1, 4096, 4096, 1), np.uint8))
+    with pytest.raises(ValueError, match="a packed block has not the expected 4096 bytes"):
+        compression.unpack(packed, (1, 4096, 1, 1), np.dtype(np.uint8))
+    assert asked == [4097]
+
+
+@pytest.mark.parametrize("damage", [lambda p: p[:5], lambda p: p[:-1], lambda p: np.append(p, p[-1]), lambda p: p ^ 1])
+def test_damaged_blocks_are_refused(damage):
+    array = film(1, 40)
+    with pytest.raises(ValueError, match="packed"):
+        compression.unpack(damage(compression.pack(array)), array.shape, array.dtype)
+
+
 def test_a_film_is_stored_in_a_fraction_of_its_size():
     array = film(1, 300, side=84)
     assert compression.pack(array).nbytes < 0.02 * array.nbytes

@@ -118,12 +118,25 @@ def test_what_is_not_this_runs_table_is_left_alone(tmp_path, kind):
     assert table.exists()
 
 
+TABLE = b"seed,step,episodes,return_mean,return_best,length_mean,loss,steps_per_second,seconds\n"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"x,y\n1,2\n", "no column 'episodes'"),
+        (b"x,y\n1,2\n", "no column 'seed'"),
         (b"\xff\xfe\n", "not text"),
-        (b"seed,step\n0,many\n", "could not convert"),
+        (b"seed,step\n0,many\n", "no column 'episodes'"),
+        (TABLE + b"0,many,1,,,,,,\n", "step is 'many'"),
+        (TABLE + b",10,1,,,,,,\n", "seed is ''"),
+        (TABLE + b"0,,1,,,,,,\n", "step is ''"),
+        (TABLE + b"0\n", "step is ''"),
+        (TABLE + b"0,inf,1,,,,,,\n", "step is 'inf'"),
+        (TABLE + b"0,1e300,1,,,,,,\n", "step is '1e300'"),
+        (TABLE + b"-1,10,1,,,,,,\n", "seed is '-1'"),
+        (TABLE + b"0,10,1.5,,,,,,\n", r"episodes is '1\.5'"),
+        (TABLE + b"0,10,1,1e400,,,,,\n", "return_mean is '1e400'"),
+        (TABLE + b"0,10,1,," + b"9" * 5000 + b",,,,\n", "return_best is '9{59}$"),
     ],
 )
 def test_damaged_tables_are_named(tmp_path, content, message):

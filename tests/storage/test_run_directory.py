@@ -20,7 +20,7 @@ from self_imitation.training.run import continue_run, start
 
 
 def creating(config, **options):
-    return run_directory.create(config, run_directory.target(config), **options)
+    return run_directory.create(config, run_directory.destination(config), **options)
 
 
 def create(config, **options):
@@ -48,12 +48,16 @@ def test_an_empty_directory_will_do(tmp_path):
 
 @pytest.mark.parametrize(
     ("out", "message"),
-    [("file/run", "Not a directory"), ("x" * 300, "File name too long")],
+    [
+        ("file/run", "can't be written: Not a directory"),
+        ("x" * 300, "can't be written: File name too long"),
+        ("a\0b", "is not a path: it has a NUL character"),
+    ],
 )
 def test_paths_that_can_not_be_written(tmp_path, monkeypatch, out, message):
     (tmp_path / "file").write_text("")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((UsageError, OSError), match=f"can't be written: {message}|File name too long"):
+    with pytest.raises(UsageError, match=message):
         create(small_config(out))
 
 
@@ -76,7 +80,12 @@ def test_names_of_new_runs_do_not_collide(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("nothing", "^no such run: 'nothing'$"), (".", r"^'\.' is not a run directory \(no config\.json\)$")],
+    [
+        ("nothing", "^no such run: 'nothing'$"),
+        ("x" * 300, "^no such run: 'x+'$"),
+        ("a\0b", r"^'a\\x00b' is not a path: it has a NUL character$"),
+        (".", r"^'\.' is not a run directory \(no config\.json\)$"),
+    ],
 )
 def test_what_is_not_a_run_is_refused(tmp_path, monkeypatch, path, message):
     monkeypatch.chdir(tmp_path)
@@ -243,7 +252,12 @@ def changed(path, value):
         ([], "config.json is not the config of a run"),
         ({}, "config.json is not the config of a run"),
         (changed("version", 2), "config.json: version: 2 is not allowed; this release reads version 3"),
+        (changed("version", {"a": 3}), "config.json: version: {'a': 3} is not allowed"),
         (changed("env", "maze"), "config.json: env: 'maze' is unknown"),
+        (changed("env", 5), "config.json: env: 5 is not allowed; allowed: a name"),
+        (changed("preset", []), "config.json: preset: .* is not allowed; allowed: a name"),
+        (changed("network.kind", 3), r"config.json: network\.kind: 3 is not allowed; allowed: a name"),
+        (changed("checkpoint_seconds", 10**400), "config.json: checkpoint_seconds: 10+ is not allowed"),
         (changed("agent", "a3c"), "config.json: agent: 'a3c' is unknown"),
         (changed("ppo.clip_coef", None), r"config.json: settings missing: ppo\.clip_coef"),
         (changed("rnd.speed", 3), r"config.json: settings unknown: rnd\.speed"),
@@ -256,10 +270,35 @@ def test_damaged_configs_are_refused_by_name(data, message):
         config_file.from_json(data, "config.json")
 
 
-def test_unreadable_configs_are_refused(tmp_path):
-    (tmp_path / "config.json").write_text("{")
+def test_deeply_nested_configs_are_refused():
+    nested = []
+    for _ in range(5000):
+        nested = [nested]
+    data = {**changed("seeds", None), "seeds": nested}
+    with pytest.raises(UsageError, match=r"config.json: nested too deeply"):
+        config_file.from_json(data, "config.json")
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[" * 100_000, b"9" * 5000, b'"\xff"'], ids=["half", "deep", "long", "bytes"]
+)
+def test_unreadable_configs_are_refused(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(UsageError, match=r"config\.json' is damaged: not readable JSON"):
         RunDirectory(tmp_path).config()
+
+
+def test_huge_configs_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_JSON_BYTES", 1000)
+    (tmp_path / "config.json").write_text(" " * 1001)
+    with pytest.raises(UsageError, match="is damaged: larger than 1000 bytes"):
+        RunDirectory(tmp_path).config()
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"9" * 5000, b"[]", b'{"finished": true, "step": "x"}'])
+def test_a_damaged_summary_counts_as_none(tmp_path, content):
+    (tmp_path / "summary.json").write_bytes(content)
+    assert RunDirectory(tmp_path).finished_step() == -1
 
 
 @pytest.mark.parametrize(

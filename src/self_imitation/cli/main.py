@@ -66,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it exits
         return 141
+    except OSError as error:
+        print(f"sil: {error}", file=sys.stderr)
+        return 1
 
 
 def _open_missing_streams() -> None:
@@ -92,6 +95,10 @@ def _dispatch(arguments: list[str]) -> int:
     command = arguments[0]
     if command not in COMMANDS:
         raise unknown_name("command", command, COMMANDS)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the working directory was deleted; change to one that exists") from None
     module, function = COMMANDS[command][0].split(":")
     return getattr(importlib.import_module(f"self_imitation.cli.{module}"), function)(arguments[1:])
 

@@ -14,7 +14,6 @@ from self_imitation.experiments import provenance, runs, search
 from self_imitation.experiments.definition import Definition
 from self_imitation.experiments.results import BEST, Curve, Results, Score
 from self_imitation.experiments.runs import Case
-from self_imitation.storage import metrics_file
 from self_imitation.storage.run_directory import RunDirectory
 
 MOST_POINTS = 200
@@ -81,10 +80,7 @@ def _batches(definition: Definition, case: Case, folder: Path, chosen: dict[str,
     found = []
     for run in runs.batches(definition, case, folder):
         runs.require_same(run, wanted, but=("seed", "seeds"))
-        rows = metrics_file.read(run.path)
-        if rows and definition.measure not in rows[0]:
-            raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no column {definition.measure!r}")
-        if rows:
+        if rows := runs.metrics(run, definition.measure):
             found.append(Batch(run, run.config().seed_numbers, rows))
     return found
 

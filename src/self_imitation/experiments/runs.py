@@ -14,6 +14,7 @@ from self_imitation.experiments import provenance
 from self_imitation.experiments.definition import Agent, Definition, Task
 from self_imitation.registry import SELF_IMITATION
 from self_imitation.settings import flatten
+from self_imitation.storage import metrics_file
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import run as training
 from self_imitation.training.loop import Listener
@@ -115,6 +116,19 @@ def train(config: TrainConfig, command: str, listener: Listener, stop: Callable[
         done, finished = training.continue_run(run.path, config.steps, listener, stop)
     provenance.record(done.path, command)
     return finished
+
+
+def metrics(run: RunDirectory, measure: str) -> list[dict[str, float]]:
+    """The rows of its seeds; none if it was stopped before the first one. Raises a `UsageError` if a seed or the
+    measure is missing.
+    """
+    seeds = run.config().seed_numbers
+    rows = [row for row in metrics_file.read(run.path) if int(row["seed"]) in seeds]
+    if rows and measure not in rows[0]:
+        raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no column {measure!r}")
+    if rows and (missing := set(seeds) - {int(row["seed"]) for row in rows}):
+        raise UsageError(f"runs: the metrics of {str(run.shown)!r} have no row of seed {min(missing)}")
+    return rows
 
 
 def directory(config: TrainConfig) -> RunDirectory:

@@ -13,7 +13,6 @@ from self_imitation.errors import bad_value
 from self_imitation.experiments import runs
 from self_imitation.experiments.definition import Agent, Definition, file_name
 from self_imitation.experiments.runs import Case
-from self_imitation.storage import metrics_file
 from self_imitation.training.loop import Listener
 
 FIRST_SEED = 1000
@@ -55,7 +54,7 @@ def choose(definition: Definition, case: Case, folder: Path) -> dict[str, Any] |
     for candidate, config in configs(definition, case, folder):
         if not runs.is_finished(config):
             return None
-        rows = metrics_file.read(runs.directory(config).path)
+        rows = runs.metrics(runs.directory(config), definition.measure)
         latest = {int(row["seed"]): row[definition.measure] for row in rows}
         tried.append((candidate, [latest[seed] for seed in config.seed_numbers], config))
     means = [float(np.mean(scores)) for _, scores, _ in tried]

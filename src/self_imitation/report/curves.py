@@ -43,9 +43,10 @@ def from_rows(label: str, env: str, rows: Sequence[dict[str, float]], column: st
     """From rows of metrics; by default the mean return of the episodes that ended since the previous row."""
     steps = sorted({int(row["step"]) for row in rows})
     seeds = sorted({int(row["seed"]) for row in rows})
+    at_step, of_seed = ({number: i for i, number in enumerate(numbers)} for numbers in (steps, seeds))
     returns = np.full((len(steps), len(seeds)), math.nan)
     for row in rows:
-        returns[steps.index(int(row["step"])), seeds.index(int(row["seed"]))] = row[column]
+        returns[at_step[int(row["step"])], of_seed[int(row["seed"])]] = row[column]
     return Curve(label, env, tuple(seeds), np.array(steps), returns)
 
 
@@ -64,6 +65,13 @@ def figure(
     curves: Sequence[Curve], title: str = "", columns: int | None = None, measure: str = "return, mean over seeds"
 ) -> "Figure":
     """As `draw` saves it."""
+    import matplotlib
+
+    with matplotlib.rc_context({"text.parse_math": False}):  # names may contain $
+        return _figure(curves, title, columns, measure)
+
+
+def _figure(curves: Sequence[Curve], title: str, columns: int | None, measure: str) -> "Figure":
     from matplotlib.figure import Figure
 
     environments = list(dict.fromkeys(curve.env for curve in curves))
@@ -76,7 +84,7 @@ def figure(
         for curve in curves:
             if curve.env == env:
                 _draw_one(axis, curve, colour_of[curve.label])
-        axis.set_title(title or env)
+        axis.set_title(_printable(title or env))
         axis.set_xlabel("environment steps per seed")
         axis.set_ylabel(measure)
         axis.xaxis.set_major_formatter(lambda step, _: short(step))
@@ -107,7 +115,7 @@ def _draw_one(axis: "Axes", curve: Curve, colour: str) -> None:
         return
     steps, points = curve.steps[known], [row[np.isfinite(row)] for row in returns[known]]
     means = [row.mean() for row in points]
-    label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
+    label = f"{_printable(curve.label)} ({seeds} seed{'s' * (seeds > 1)})"
     axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
     if seeds > FEW_SEEDS:
         low, high = zip(*map(statistics.mean_interval, points), strict=True)
@@ -129,6 +137,11 @@ def colours(labels: Iterable[str]) -> dict[str, str]:
             colour = known.get((agent.bonuses, agent.self_imitation))
         chosen[label] = next(others) if colour is None or colour in chosen.values() else colour
     return chosen
+
+
+def _printable(name: str) -> str:
+    """Fonts have no control characters, nor the bytes of file names that are not text."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
 
 
 def short(step: float) -> str:

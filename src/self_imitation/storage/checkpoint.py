@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,10 +21,10 @@ import safetensors.numpy
 from jaxtyping import PyTree
 
 from self_imitation.config import TrainConfig
-from self_imitation.errors import UsageError
+from self_imitation.errors import UsageError, first_line
 from self_imitation.storage import compression, files
 from self_imitation.storage.config_file import VERSION
-from self_imitation.storage.trees import from_arrays, to_arrays
+from self_imitation.storage.trees import by_name, from_arrays, to_arrays
 from self_imitation.types import Spec
 
 T = TypeVar("T")
@@ -38,6 +38,10 @@ PACKED, DTYPES = "packed", "dtypes"
 """Metadata of a file: shapes and dtypes of its compressed arrays."""
 STEP = re.compile("0|[1-9][0-9]{0,17}")
 """The name of a checkpoint's folder."""
+PACKED_DTYPE = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
+"""Of compressed arrays of a collection."""
+FIELDS = {"version": int, "step": int, "settings": str, "counters": dict, "checksums": dict}
+"""Of meta.json, with their types."""
 COMPRESSION = 10
 """Lower bound of the compression of frames; measured on games: 18 to 120."""
 
@@ -141,31 +145,39 @@ def load_latest(
 
 def load_state(path: Path, meta: dict[str, Any], like: PyTree) -> tuple[PyTree, dict[str, np.ndarray]]:
     """The state in the structure of `like`, and the arrays that say where environments stand, by name."""
-    arrays = {**_read(path, POLICY, meta), **_read(path, STATE, meta)}
+    expected = by_name(like)
+    arrays = {**_read(path, POLICY, meta, expected), **_read(path, STATE, meta, expected)}
     collection = {name: array for name, array in arrays.items() if name.startswith(COLLECTION)}
+    seeds = next(iter(expected.values())).shape[0]
+    for name, array in collection.items():
+        if array.shape[:1] != (seeds,):
+            raise DamagedError(f"{STATE}: {name} has shape {list(array.shape)}, not that of {seeds} seeds")
     state = from_arrays({name: array for name, array in arrays.items() if name not in collection}, like, str(path))
     return state, {name.removeprefix(COLLECTION): array for name, array in collection.items()}
 
 
 def load_policy(path: Path, meta: dict[str, Any], like: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
     """Parameters and normaliser of all seeds; the replay buffer is not read."""
-    arrays, found = _read(path, POLICY, meta), []
-    for prefix, part in zip(POLICY_PREFIXES, like, strict=True):
+    parts = list(zip(POLICY_PREFIXES, like, strict=True))
+    expected = {prefix + name: leaf for prefix, part in parts for name, leaf in by_name(part).items()}
+    arrays, found = _read(path, POLICY, meta, expected), []
+    for prefix, part in parts:
         own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
         found.append(from_arrays(own, part, str(path)))
     return found[0], found[1]
 
 
-def _read(path: Path, name: str, meta: dict[str, Any]) -> dict[str, np.ndarray]:
+def _read(path: Path, name: str, meta: dict[str, Any], expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """`expected`: leaves of shapes and dtypes by name; others than those of a collection are not unpacked."""
     file = path / name
     try:
         if _checksum(file) != meta["checksums"].get(name):
             raise DamagedError(f"{name}: checksum differs")
-        return _from_file(file)
+        return _from_file(file, expected)
     except OSError as error:
         raise DamagedError(f"{name}: {error.strerror}") from None
-    except safetensors.SafetensorError as error:
-        raise DamagedError(f"{name}: {error}") from None
+    except (safetensors.SafetensorError, ValueError, RecursionError, MemoryError) as error:
+        raise DamagedError(f"{name}: {first_line(error)}") from None
 
 
 def _to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
@@ -176,27 +188,47 @@ def _to_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     return safetensors.numpy.save(content, {PACKED: json.dumps(shapes), DTYPES: json.dumps(dtypes)})
 
 
-def _from_file(file: Path) -> dict[str, np.ndarray]:
+def _from_file(file: Path, expected: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Raises `ValueError` or `SafetensorError` if the file is not one that `_to_bytes` makes."""
     with safetensors.safe_open(file, "numpy") as opened:
         metadata = opened.metadata() or {}
-        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dictionary)
+        try:
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dictionary)
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"a dtype that NumPy does not have: {error}") from None
     shapes, dtypes = (json.loads(metadata.get(key, "{}")) for key in (PACKED, DTYPES))
+    if not isinstance(shapes, dict) or not isinstance(dtypes, dict) or not shapes.keys() <= arrays.keys():
+        raise ValueError("not the metadata of packed arrays")
     for name, shape in shapes.items():
-        dtype = np.dtype(dtypes.get(name, "uint8"))  # without dtypes: saved when only frames were compressed
-        arrays[name] = compression.unpack(arrays[name], tuple(shape), dtype)
+        dtype = dtypes.get(name, "uint8")  # without dtypes: saved when only frames were compressed
+        arrays[name] = compression.unpack(arrays[name], *_packed_as(name, shape, dtype, expected))
     return arrays
+
+
+def _packed_as(name: str, shape: Any, dtype: Any, expected: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and dtype that a packed array claims to have, checked before it is unpacked."""
+    sizes = isinstance(shape, list) and len(shape) >= 3 and all(type(size) is int and size >= 0 for size in shape)
+    known = expected.get(name)
+    if known is not None and sizes and (tuple(shape), dtype) == (known.shape, known.dtype.name):
+        return known.shape, np.dtype(known.dtype)
+    if known is None and sizes and name.startswith(COLLECTION) and PACKED_DTYPE.fullmatch(str(dtype)):
+        return tuple(shape), np.dtype(dtype)
+    raise ValueError(f"{name} is packed as {dtype!r:.60}{shape!r:.60}, which does not belong to this run")
 
 
 def _read_meta(path: Path, settings: str) -> dict[str, Any]:
     try:
-        meta = json.loads((path / META).read_text(encoding="utf-8"))
-        checksum = meta.pop("checksum")
-    except OSError as error:
-        raise DamagedError(f"{META}: {error.strerror}") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise DamagedError(f"{META}: not the metadata of a checkpoint") from None
+        meta = files.read_json(path / META)
+    except files.UnreadableError as error:
+        raise DamagedError(f"{META}: {error}") from None
+    checksum = meta.pop("checksum", None) if isinstance(meta, dict) else None
+    if not checksum:
+        raise DamagedError(f"{META}: not the metadata of a checkpoint")
     if checksum != _checksum_of(meta):
         raise DamagedError(f"{META}: checksum differs")
+    for name, kind in FIELDS.items():
+        if type(meta.get(name)) is not kind:
+            raise DamagedError(f"{META}: {name} is missing or of the wrong type")
     if meta["version"] != VERSION:
         raise UsageError(f"checkpoint: {str(path)!r} has version {meta['version']}; this release reads {VERSION}")
     if meta["step"] != int(path.name):
@@ -207,9 +239,13 @@ def _read_meta(path: Path, settings: str) -> dict[str, Any]:
 
 
 def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
+    with files.open_regular(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum_of(meta: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+    try:
+        text = json.dumps(meta, sort_keys=True)
+    except RecursionError:
+        raise DamagedError(f"{META}: nested too deeply") from None
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -6,6 +6,7 @@ Neighbouring frames of a game are nearly the same: 100,000 frames of Freeway or 
 
 import itertools
 import lzma
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ import numpy as np
 BLOCK = 4096
 """Rows compressed together; blocks are compressed in parallel."""
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 22}]
+MAX_RATIO = 1 << 13
+"""LZMA makes nothing smaller than by this factor; zeros: 6,850."""
 SMALLEST = 1 << 20
 """Arrays with fewer bytes are stored as they are."""
 MAX_CHANGES = 1 / 8
@@ -37,11 +40,17 @@ def pack(array: np.ndarray) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Raises `ValueError` if this is not what `pack` makes of an array of this shape, before much memory is used."""
+    if packed.dtype != np.uint8 or packed.ndim != 1 or math.prod(shape) * dtype.itemsize > MAX_RATIO * packed.size:
+        raise ValueError(f"{packed.size} packed entries of {packed.dtype} can't hold {dtype.name}{list(shape)}")
+    count = shape[0] * -(-shape[1] // BLOCK)
+    start = 8 * (count + 1)
+    lengths = packed[:start].view(np.uint64).tolist() if start <= packed.size else []
+    if lengths[:1] != [count] or start + sum(lengths[1:]) != packed.size:
+        raise ValueError(f"the packed blocks are not those of {dtype.name}{list(shape)}")
+    ends = list(itertools.accumulate(lengths[1:], initial=start))
+    pieces = [packed[start:end] for start, end in itertools.pairwise(ends)]
     array = np.empty(shape, dtype)
-    count = int(packed[:8].view(np.uint64)[0])
-    ends = 8 * (count + 1) + np.cumsum(packed[8 : 8 * (count + 1)].view(np.uint64)).astype(int)
-    starts = [8 * (count + 1), *ends[:-1]]
-    pieces = [packed[start:end] for start, end in zip(starts, ends, strict=True)]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(_unpack_block, pieces, _blocks(array)))
     return array
@@ -66,7 +75,12 @@ def _pack_block(block: np.ndarray) -> bytes:
 
 
 def _unpack_block(piece: np.ndarray, block: np.ndarray) -> None:
-    changes = lzma.decompress(piece.data, lzma.FORMAT_RAW, filters=FILTERS)
+    try:
+        changes = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=FILTERS).decompress(piece.data, block.nbytes + 1)
+    except lzma.LZMAError as error:
+        raise ValueError(f"a packed block is damaged: {error}") from None
+    if len(changes) != block.nbytes:
+        raise ValueError(f"a packed block has not the expected {block.nbytes} bytes")
     block[:] = np.frombuffer(changes, np.uint8).reshape(block.shape)
     for before, row in itertools.pairwise(block):  # 20 times as fast as bitwise_xor.accumulate
         row ^= before

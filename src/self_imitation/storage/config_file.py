@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from self_imitation.config import MAY_CHANGE, TrainConfig, override, resolve, validate
 from self_imitation.errors import UsageError, bad_value
@@ -32,21 +33,34 @@ def from_json(data: object, source: str) -> TrainConfig:
     """The config that `to_json` wrote; `source` names the file in an error."""
     if not isinstance(data, dict) or "version" not in data:
         raise UsageError(f"{source} is not the config of a run")
-    dotted: dict[str, object] = {}
-    for name, value in data.items():
-        dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
     try:
-        if (version := dotted.pop("version")) != VERSION:
-            raise bad_value("version", version, f"this release reads version {VERSION}")
-        config = resolve(str(data.get("env")), data.get("preset"), {"agent": data.get("agent")})  # type: ignore[arg-type]
-        dotted = {name: value for name, value in ADDED.items() if name not in dotted} | dotted
-        known = set(flatten(config))
-        for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
-            if names:
-                raise UsageError(f"settings {what}: {', '.join(sorted(names))}")
-        return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
+        if data["version"] != VERSION:
+            raise bad_value("version", data["version"], f"this release reads version {VERSION}")
+        for name in ("env", "agent", "preset"):
+            if not isinstance(data.get(name), str):
+                raise bad_value(name, data.get(name), "allowed: a name")
+        return _from_dotted(_dotted(data))
     except UsageError as error:
         raise UsageError(f"{source}: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{source}: nested too deeply") from None
+
+
+def _dotted(data: Mapping[str, Any]) -> dict[str, Any]:
+    dotted: dict[str, Any] = {}
+    for name, value in data.items():
+        dotted.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
+    return {name: value for name, value in ADDED.items() if name not in dotted} | dotted
+
+
+def _from_dotted(dotted: dict[str, Any]) -> TrainConfig:
+    del dotted["version"]
+    config = resolve(dotted["env"], dotted["preset"], {"agent": dotted["agent"]})
+    known = set(flatten(config))
+    for what, names in {"missing": known - set(dotted), "unknown": set(dotted) - known}.items():
+        if names:
+            raise UsageError(f"settings {what}: {', '.join(sorted(names))}")
+    return validate(override(config, {k: tuple(v) if isinstance(v, list) else v for k, v in dotted.items()}))
 
 
 def fingerprint(config: TrainConfig) -> str:

@@ -1,7 +1,8 @@
-"""Writing to disk so that a crash leaves either the old file or the new one."""
+"""Files: written so that a crash leaves either the old one or the new one, and read whatever is in them."""
 
 import contextlib
 import errno
+import io
 import json
 import os
 import shutil
@@ -9,22 +10,24 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Literal
+from typing import Any, Literal
 
 from self_imitation.errors import UsageError
 
 PARTIAL = ".partial-"
 """Prefix of files being written; only a crash leaves them behind, and they are deleted later."""
+MAX_JSON_BYTES = 16 << 20
+
+
+class UnreadableError(Exception):
+    """A file can't be read; the message says why, without its name."""
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
     """A path as the user wrote it, made independent of the working directory, which an environment may change."""
     if "\0" in os.fspath(path):
         raise UsageError(f"{os.fspath(path)!r} is not a path: it has a NUL character")
-    try:
-        return Path(path).absolute()
-    except FileNotFoundError:
-        raise UsageError(f"{os.fspath(path)!r} is relative to a working directory that was deleted") from None
+    return Path(path).absolute()
 
 
 def _partial(path: Path) -> Path:
@@ -57,6 +60,20 @@ def write_json(path: Path, data: object) -> None:
     write_text(path, json.dumps(data, indent=2) + "\n")
 
 
+def read_json(path: Path) -> Any:
+    """Raises `UnreadableError`, whatever is wrong with the file."""
+    try:
+        with open_regular(path, "rb") as file:
+            content = file.read(MAX_JSON_BYTES + 1)
+        if len(content) > MAX_JSON_BYTES:
+            raise UnreadableError(f"larger than {MAX_JSON_BYTES} bytes")
+        return json.loads(content)
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from None
+    except (ValueError, RecursionError):
+        raise UnreadableError("not readable JSON") from None
+
+
 def write_through(path: Path, content: bytes) -> None:
     """Write a new file and flush it to disk."""
     with open(path, "xb") as file:
@@ -65,7 +82,7 @@ def write_through(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def open_regular(path: Path, mode: Literal["rb", "a+b"]) -> IO[bytes]:
+def open_regular(path: Path, mode: Literal["rb", "a+b"]) -> io.FileIO:
     """Open a file, unbuffered. Pipes and devices are refused: they may block. "a+b" follows no links."""
     flags = getattr(os, "O_NONBLOCK", 0) | (0 if mode == "rb" else getattr(os, "O_NOFOLLOW", 0))
     file = open(path, mode, buffering=0, opener=lambda name, usual: os.open(name, usual | flags, 0o666))  # noqa: SIM115

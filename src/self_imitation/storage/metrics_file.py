@@ -21,6 +21,9 @@ LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mea
 TIMING = ("steps_per_second", "seconds")
 """Columns that measure time; all others are reproducible."""
 
+WHOLE = ("seed", "step", "episodes")
+"""Columns of whole numbers, none of them empty."""
+
 Row = Mapping[str, float]
 
 
@@ -139,20 +142,34 @@ def read(directory: Path) -> list[dict[str, float]]:
     """The rows of a run's table; an empty cell is NaN. A half-written last row is ignored."""
     path = directory / FILE
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            lines = [line for line in file if line.endswith("\n")]
-        rows = [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(lines)]
+        with files.open_regular(path, "rb") as file:
+            text = file.read().decode()
+        reader = csv.DictReader(line for line in io.StringIO(text, newline="") if line.endswith("\n"))
+        missing = [name for name in (*LEADING, *TIMING) if name not in (reader.fieldnames or ())]
+        if missing and text:
+            raise ValueError(f"no column {missing[0]!r}")
+        return [{name: _number(name, cell) for name, cell in row.items() if name} for row in reader]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UsageError(f"{str(path)!r} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{str(path)!r} is damaged: not text") from None
-    except (ValueError, TypeError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:
         raise UsageError(f"{str(path)!r} is damaged: {error}") from None
-    if rows and not set(LEADING) <= set(rows[0]):
-        raise UsageError(f"{str(path)!r} is damaged: no column {sorted(set(LEADING) - set(rows[0]))[0]!r}")
-    return rows
+
+
+def _number(column: str, cell: str | None) -> float:
+    """NaN if the cell is empty, which only measurements may be."""
+    if not cell and column not in WHOLE:
+        return math.nan
+    try:
+        value = float(cell or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or (column in WHOLE and not (0 <= value < 2**53 and value.is_integer())):
+        raise ValueError(f"{column} is {cell or ''!r:.60}")
+    return value
 
 
 def _bytes_of_whole_rows(path: Path, columns: Sequence[str], most: int) -> int:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import json
 import os
 import re
 import shlex
@@ -36,9 +35,9 @@ class RunDirectory:
 
     def config(self) -> TrainConfig:
         try:
-            data = json.loads(self.config_file.read_text(encoding="utf-8"))
-        except (ValueError, OSError):
-            raise UsageError(f"{str(self.config_file)!r} is damaged: not readable JSON") from None
+            data = files.read_json(self.config_file)
+        except files.UnreadableError as error:
+            raise UsageError(f"{str(self.config_file)!r} is damaged: {error}") from None
         return config_file.from_json(data, str(self.config_file))
 
     def machines(self) -> list[str]:
@@ -54,8 +53,8 @@ class RunDirectory:
     def _summary(self) -> dict[str, Any]:
         """Empty if there is none that can be read."""
         try:
-            summary = json.loads(self.summary.read_text(encoding="utf-8"))
-        except (ValueError, OSError):
+            summary = files.read_json(self.summary)
+        except files.UnreadableError:
             return {}
         return summary if isinstance(summary, dict) else {}
 
@@ -81,10 +80,11 @@ class RunDirectory:
 
     def _refuse_links(self) -> None:
         """Raise if something that training writes or deletes is a symbolic link: its target may belong to others."""
-        inside = (path for folder in self._folders if folder.is_dir() for path in folder.iterdir())
-        for path in (*self._files, *self._folders, *inside):
-            if path.is_symlink():
-                raise UsageError(f"{str(path)!r} is a symbolic link; links inside a run directory are not followed")
+        with files.explain_failure(self.shown):
+            inside = (path for folder in self._folders if folder.is_dir() for path in folder.iterdir())
+            for path in (*self._files, *self._folders, *inside):
+                if path.is_symlink():
+                    raise UsageError(f"{str(path)!r} is a symbolic link; links inside a run directory are not followed")
 
     def discard(self, directory: bool) -> None:
         """Delete the files of the run, but not what others put there; and the `directory` itself, if it is empty."""
@@ -102,20 +102,20 @@ class RunDirectory:
 
 
 @contextlib.contextmanager
-def create(config: TrainConfig, target: Path, checkpoint_bytes: int = 0) -> Iterator[RunDirectory]:
+def create(config: TrainConfig, path: Path, checkpoint_bytes: int = 0) -> Iterator[RunDirectory]:
     """A new run directory with its config.json, locked. Nothing is written to a directory that can't be used.
 
-    `target`: what `target(config)` returned before the environment could change the working directory.
+    `path`: what `destination(config)` returned before the environment could change the working directory.
 
     If an exception ends the block before anything was trained, the run is deleted: the same command works again.
     """
-    run = RunDirectory(target, Path(os.path.normpath(config.out))) if config.out else None
-    if run:
-        _require_unused(run)
-    _require_space(config, target, checkpoint_bytes)
-    with files.explain_failure(target):
+    run = RunDirectory(path, Path(os.path.normpath(config.out))) if config.out else None
+    with files.explain_failure(run.shown if run else path):
+        if run:
+            _require_unused(run)
+        _require_space(config, path, checkpoint_bytes)
         made = run is None or _make(run.path)
-        run = run or _make_new(config, target)
+        run = run or _make_new(config, path)
     with run.locked():
         _require_unused(run)  # another process may have been faster
         try:
@@ -128,7 +128,7 @@ def create(config: TrainConfig, target: Path, checkpoint_bytes: int = 0) -> Iter
             raise
 
 
-def target(config: TrainConfig) -> Path:
+def destination(config: TrainConfig) -> Path:
     """Where a new run goes: its directory, or that of all runs without a name. Independent of the working directory."""
     return Path(os.path.realpath(files.absolute(config.out or PARENT)))
 
@@ -150,11 +150,10 @@ def open_run(path: str | Path) -> RunDirectory:
     if not isinstance(path, str | os.PathLike):
         raise bad_value("run", path, "allowed: the path of a run directory")
     run = RunDirectory(Path(path))
-    if not run.path.is_dir():
-        raise UsageError(
-            f"{str(path)!r} is a file, not a run directory" if run.path.exists() else f"no such run: {str(path)!r}"
-        )
-    if not run.config_file.is_file():
+    if not os.path.isdir(run.path):  # unlike Path.is_dir, also False for names that are too long
+        exists = os.path.exists(run.path)
+        raise UsageError(f"{str(path)!r} is a file, not a run directory" if exists else f"no such run: {str(path)!r}")
+    if not os.path.isfile(run.config_file):
         raise UsageError(f"{str(path)!r} is not a run directory (no config.json)")
     return run
 

@@ -11,25 +11,25 @@ from jaxtyping import PyTree
 from self_imitation.errors import UsageError
 
 
-def _names(tree: PyTree) -> list[str]:
-    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+def by_name(tree: PyTree) -> dict[str, Any]:
+    """Leaves by dotted names, in their order."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
     """Arrays by dotted names; random keys as integers."""
     arrays = jax.device_get([jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)])
-    return {name: np.ascontiguousarray(array) for name, array in zip(_names(tree), arrays, strict=True)}
+    return {name: np.ascontiguousarray(array) for name, array in zip(by_name(tree), arrays, strict=True)}
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, source: str) -> PyTree:
     """The tree with the structure, shapes and dtypes of `like`; `source` names the origin in errors."""
-    leaves, structure = jax.tree.flatten(like)
-    names = _names(like)
-    if difference := sorted(set(names) ^ set(arrays)):
+    wanted, structure = by_name(like), jax.tree.structure(like)
+    if difference := sorted(set(wanted) ^ set(arrays)):
         raise UsageError(f"checkpoint: {source!r} belongs to a different kind of run; it differs in {difference[0]!r}")
     found = []
-    for name, leaf in zip(names, leaves, strict=True):
+    for name, leaf in wanted.items():
         array: Any = arrays[name]
         if is_key(leaf):
             array = jax.random.wrap_key_data(jnp.asarray(array))

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -71,6 +71,25 @@ class Counters:
     episodes: list[int] = field(default_factory=list)
     metrics_bytes: int = 0
     device: str = ""
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any], config: TrainConfig, step: int) -> "Counters":
+        """Those of a checkpoint. Raises `DamagedError` if they can't be those of this run at this step."""
+        usual = vars(cls())
+        sound = (
+            saved.keys() == usual.keys()
+            and all(type(saved[name]) is type(value) for name, value in usual.items())
+            and len(saved["episodes"]) == config.seeds
+            and all(
+                type(number) is int and 0 <= number < 2**62 for number in (saved["metrics_bytes"], *saved["episodes"])
+            )
+            and 0 <= saved["row_iteration"] <= saved["iteration"]
+            and saved["iteration"] * config.steps_per_iteration == step
+            and 0 <= saved["row_seconds"] <= saved["seconds"] < math.inf
+        )
+        if not sound:
+            raise checkpoint.DamagedError(f"{checkpoint.META}: counters are missing, unknown or out of range")
+        return cls(**saved)
 
 
 class Training:
@@ -281,7 +300,7 @@ class Training:
 
         def load(path: Path, meta: dict[str, Any]) -> Counters:
             saved, collection = checkpoint.load_state(path, meta, self.trainer.saved_shape)
-            counters = Counters(**meta["counters"])
+            counters = Counters.from_json(meta["counters"], self.config, meta["step"])
             continues = self.trainer.restore(saved, collection, meta["step"])
             if not continues and counters.iteration < self.config.iterations:
                 self.listener.message(

@@ -71,10 +71,10 @@ def _plain(settings: Mapping[str, object]) -> dict[str, object]:
 
 def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
     """Start a new run; also returns whether it reached its end before `stop`."""
-    target = run_directory.target(config)
+    path = run_directory.destination(config)
     backend = backends.create(config)
     config = _resolved(config, backend)
-    with run_directory.create(config, target, checkpoint.expected_bytes(config, backend.spec)) as run:
+    with run_directory.create(config, path, checkpoint.expected_bytes(config, backend.spec)) as run:
         return _train(run, run.config(), backend, listener, stop)
 
 
