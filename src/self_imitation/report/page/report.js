@@ -29,7 +29,8 @@
   }
 
   function hoverText(curve, name, at, digits) {
-    const interval = curve.low[at] === null ? "" : ` (${format(curve.low[at], digits)} to ${format(curve.high[at], digits)})`;
+    const interval =
+      curve.low[at] === null ? "" : ` (${format(curve.low[at], digits)} to ${format(curve.high[at], digits)})`;
     const mean = curve.mean[at] === null ? "–" : format(curve.mean[at], digits);
     return `${plain(name)}: ${mean}${interval}, n = ${curve.n[at]}`;
   }
@@ -137,7 +138,12 @@
         textposition: "none",
         hovertemplate: `%{y}<br>${plain(series.name)}: %{text}<extra></extra>`,
       }));
-      Object.assign(layout, { hovermode: "closest", bargap: 0.3, showlegend: figure.series.length > 1, legend: LEGEND });
+      Object.assign(layout, {
+        hovermode: "closest",
+        bargap: 0.3,
+        showlegend: figure.series.length > 1,
+        legend: LEGEND,
+      });
       layout.height = 110 + names.length * (10 + 14 * figure.series.length);
       layout.margin.t = layout.showlegend ? 40 : 12;
       Object.assign(layout.yaxis, { autorange: "reversed", gridcolor: "rgba(0,0,0,0)", type: "category", dtick: 1 });
