@@ -26,6 +26,7 @@ COMMANDS = {
     "plot": ("runs:plot", "plot the learning curves of one or more runs"),
     "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
     "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
+    "report": ("report:report", "write a web page with the curves and tables of results"),
     "bench": ("main:bench", "measure speed on this machine (needs a source checkout)"),
 }
 

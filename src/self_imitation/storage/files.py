@@ -52,8 +52,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     sync_directory(path.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, text.encode())
+
+
 def write_json(path: Path, data: object) -> None:
-    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
+    write_text(path, json.dumps(data, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
