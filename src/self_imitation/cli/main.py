@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": ("runs:evaluate", "evaluate every seed's policy in fresh episodes and report the results"),
     "play": ("runs:play", "record an episode as a video or an animated GIF, with a summary as text"),
     "plot": ("runs:plot", "plot the learning curves of one or more runs"),
+    "watch": ("watch:watch", "show a run in the browser, also while it trains: what it remembers, imitates and does"),
     "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
     "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
     "bench": ("main:bench", "measure speed on this machine (needs a source checkout)"),

@@ -110,13 +110,19 @@ def read(directory: Path) -> list[dict[str, float]]:
     """The rows of a run's table; an empty cell is NaN. A half-written last row is ignored."""
     path = directory / FILE
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            lines = [line for line in file if line.endswith("\n")]
-        rows = [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(lines)]
+        content = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UsageError(f"{str(path)!r} can't be read: {error.strerror}") from None
+    return parse(content, path)
+
+
+def parse(content: bytes, path: Path) -> list[dict[str, float]]:
+    """The rows of a table; `path` names it in errors."""
+    try:
+        lines = [line for line in content.decode().splitlines(keepends=True) if line.endswith("\n")]
+        rows = [{k: float(v) if v else math.nan for k, v in row.items() if k} for row in csv.DictReader(lines)]
     except UnicodeDecodeError:
         raise UsageError(f"{str(path)!r} is damaged: not text") from None
     except (ValueError, TypeError, csv.Error) as error:
