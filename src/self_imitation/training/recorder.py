@@ -73,10 +73,10 @@ class Recorder(NoRecorder):
 
     def end(self, step: int, seconds: float, finished: bool) -> None:
         """Record where the run stopped. A run that is finished has at least one played episode."""
-        if self._snapshots.latest != step:
-            self._take_snapshot(step, seconds)
         if finished and self._played.latest != step and (self._played.latest < 0 or self._played.affordable(seconds)):
             self._play(step)
+        if self._snapshots.latest != step or self._played.failure:
+            self._take_snapshot(step, seconds)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

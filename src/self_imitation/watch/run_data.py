@@ -10,7 +10,6 @@ from typing import Any
 
 from self_imitation.config import TrainConfig
 from self_imitation.environments.jax import maze
-from self_imitation.errors import UsageError
 from self_imitation.recording import grid_world
 from self_imitation.recording.series import FOLDER, SERIES
 from self_imitation.storage import metrics_file

@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = f"self-imitation/{self_imitation.__version__}", ""
 
-    def do_GET(self) -> None:  # noqa: N802 (names of http.server)
+    def do_GET(self) -> None:
         # A page of another site whose name resolves to this machine must not read the run.
         if self.headers.get("Host") not in (f"{HOST}:{self.server.port}", f"localhost:{self.server.port}"):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, b"", "text/plain")

@@ -1,8 +1,10 @@
 // The charts. Each has a caption that says the same in words.
 
 const charts = (() => {
+  const config = { ...page.config, displayModeBar: false }; // it would cover the legends
+
   function draw(id, traces, layout) {
-    Plotly.react(byId(id), traces, { ...layout, uirevision: "kept" }, page.config); // keeps what the reader zoomed to
+    Plotly.react(byId(id), traces, { ...layout, uirevision: "kept" }, config); // keeps what the reader zoomed to
   }
 
   const sil = () => page.colour("var(--sil)");

@@ -43,30 +43,40 @@ const maze = (() => {
     return cells;
   }
 
-  // The best remembered episode. Each move is drawn a little to its right, so that there and back lie side by side.
+  // One piece of the way for each move, from the middle of the one before. Moves lie a little to the right of their
+  // line, so that there and back are side by side.
+  function pieces(cells, actions) {
+    const middle = (i) => {
+      const [x0, y0] = centre(cells[i]), [x1, y1] = centre(cells[i + 1]), [dy, dx] = MOVES[actions[i]];
+      const aside = x0 === x1 && y0 === y1 ? 0 : 3; // 0: it ran against a wall
+      return [(x0 + x1) / 2 - aside * dy, (y0 + y1) / 2 + aside * dx];
+    };
+    return actions.map((_, i) => {
+      const from = i ? middle(i - 1) : centre(cells[0]), to = middle(i);
+      const turn = centre(cells[i]);
+      const end = i === actions.length - 1 ? `L${centre(cells[i + 1])}` : "";
+      return `M${from}Q${turn} ${to}${end}`;
+    });
+  }
+
   function drawPath(best, task, step) {
     const svg = byId("remembered-maze");
     const perTask = plan.stages.length / TASKS.length;
     empty(svg, plan.stages[task * perTask]);
     if (!best || !best.cells) {
       setText("remembered-text", "No episode is stored yet.");
-      byId("walk").max = 0;
       return;
     }
     const at = (i) => plan.cells[best.cells[i]];
-    best.actions.forEach((action, i) => {
-      const [x0, y0] = centre(at(i)), [x1, y1] = centre(at(i + 1));
-      if (x0 === x1 && y0 === y1) return; // it ran against a wall
-      const [dy, dx] = MOVES[action].map((part) => 3 * part);
+    pieces(best.cells.map((cell) => plan.cells[cell]), best.actions).forEach((d, i) => {
       const other = Math.floor(best.stages[i] / perTask) === task ? "" : " other";
-      add(svg, "line", { class: `path${other}`, x1: x0 - dy, y1: y0 + dx, x2: x1 - dy, y2: y1 + dx });
+      add(svg, "path", { class: `path${other}`, d });
     });
     best.rewards.forEach((reward, i) => {
       if (!reward) return;
       const [x, y] = centre(at(i + 1));
       add(svg, "text", { class: "paid", x, y: y - 9 }, `${reward > 0 ? "+" : "−"}${Math.abs(reward)}`);
     });
-    byId("walk").max = best.actions.length;
     const [x, y] = centre(at(step));
     add(svg, "circle", { class: "walker", cx: x, cy: y, r: 6 });
     const earned = best.rewards.slice(0, step).reduce((sum, reward) => sum + reward, 0);
@@ -85,10 +95,9 @@ const maze = (() => {
   function drawPolicy(found, stage, heat) {
     const svg = byId("policy-maze");
     const cells = empty(svg, plan.stages[stage]);
-    const tables = heat === "remembered" ? found.remembered : found.policy[heat];
-    const table = tables[stage];
-    const low = heat === "values" ? Math.min(0, ...tables.flat()) : 0;
-    const high = Math.max(low + 1e-6, ...(heat === "values" ? tables.flat() : table));
+    const table = (heat === "remembered" ? found.remembered : found.policy[heat])[stage];
+    const low = heat === "values" ? Math.min(...table) : 0;
+    const high = Math.max(low + 1e-6, ...table);
     const scaled = (value) => (value - low) / (high - low);
     const strength = heat === "values" ? scaled : (value) => Math.sqrt(scaled(value));
     const colour = heat === "remembered" ? "var(--sil)" : "var(--now)";
@@ -117,7 +126,7 @@ const maze = (() => {
       const label = document.createElement("label");
       const input = document.createElement("input");
       Object.assign(input, { type: "radio", name, value: i, checked: i === 0 });
-      label.append(input, ` ${i + 1 && text}`);
+      label.append(input, ` ${text}`);
       byId(id).append(label);
     });
     radios("tasks", "task", TASKS);
