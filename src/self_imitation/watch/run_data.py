@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from self_imitation.config import TrainConfig
 from self_imitation.environments.jax import maze
 from self_imitation.recording import grid_world
 from self_imitation.recording.series import FOLDER, SERIES
@@ -40,6 +39,7 @@ class RunData:
     def about(self) -> dict[str, Any]:
         """What does not change while the run trains."""
         config = self._config
+        gamma = config.components[config.parts.learner].gamma
         return {
             "name": self._root.name,
             "env": config.env,
@@ -47,7 +47,8 @@ class RunData:
             "learner": config.parts.learner,
             "self_imitation": config.parts.self_imitation,
             "total_steps": config.total_steps,
-            "gamma": _return_discount(config),
+            "gamma": gamma if config.sil.gamma is None else config.sil.gamma,
+            "learner_gamma": gamma,
             "rewards": config.rewards,
             "atari": config.env.startswith("atari:"),
             "record": config.record,
@@ -115,12 +116,6 @@ class RunData:
             finally:
                 os.close(outer)
         return folder
-
-
-def _return_discount(config: TrainConfig) -> float | None:
-    if not config.parts.self_imitation:
-        return None
-    return config.components[config.parts.learner].gamma if config.sil.gamma is None else config.sil.gamma
 
 
 def _maze(env: str) -> dict[str, Any] | None:

@@ -46,16 +46,18 @@ const maze = (() => {
   // One piece of the way for each move, from the middle of the one before. Moves lie a little to the right of their
   // line, so that there and back are side by side.
   function pieces(cells, actions) {
-    const middle = (i) => {
-      const [x0, y0] = centre(cells[i]), [x1, y1] = centre(cells[i + 1]), [dy, dx] = MOVES[actions[i]];
-      const aside = x0 === x1 && y0 === y1 ? 0 : 3; // 0: it ran against a wall
-      return [(x0 + x1) / 2 - aside * dy, (y0 + y1) / 2 + aside * dx];
+    const aside = (i) => {
+      const [dy, dx] = MOVES[actions[i]];
+      return String(cells[i]) === String(cells[i + 1]) ? [0, 0] : [-3 * dy, 3 * dx]; // [0, 0]: it ran against a wall
     };
+    const between = ([a, b], [c, d]) => [(a + c) / 2, (b + d) / 2];
+    const sum = ([a, b], [c, d]) => [a + c, b + d];
+    const middle = (i) => sum(between(centre(cells[i]), centre(cells[i + 1])), aside(i));
     return actions.map((_, i) => {
-      const from = i ? middle(i - 1) : centre(cells[0]), to = middle(i);
-      const turn = centre(cells[i]);
+      const from = i ? middle(i - 1) : centre(cells[0]);
+      const turn = sum(centre(cells[i]), i ? between(aside(i - 1), aside(i)) : aside(0));
       const end = i === actions.length - 1 ? `L${centre(cells[i + 1])}` : "";
-      return `M${from}Q${turn} ${to}${end}`;
+      return `M${from}Q${turn} ${middle(i)}${end}`;
     });
   }
 
@@ -75,7 +77,8 @@ const maze = (() => {
     best.rewards.forEach((reward, i) => {
       if (!reward) return;
       const [x, y] = centre(at(i + 1));
-      add(svg, "text", { class: "paid", x, y: y - 9 }, `${reward > 0 ? "+" : "−"}${Math.abs(reward)}`);
+      const below = at(i + 1)[0] < 2; // no room above
+      add(svg, "text", { class: "paid", x, y: below ? y + 17 : y - 9 }, `${reward > 0 ? "+" : "−"}${Math.abs(reward)}`);
     });
     const [x, y] = centre(at(step));
     add(svg, "circle", { class: "walker", cx: x, cy: y, r: 6 });

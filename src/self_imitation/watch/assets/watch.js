@@ -16,6 +16,8 @@
   byId("memory").hidden = !(recorded && about.self_imitation);
   byId("imitated").hidden = byId("influence").hidden = !about.self_imitation;
   byId("steps-figure").hidden = !recorded;
+  byId("discounts").hidden = !(about.self_imitation && about.gamma > about.learner_gamma);
+  setText("discounts", `Here R is discounted by ${about.gamma} per step and V by ${about.learner_gamma}, so R can stay above V even when the agent has nothing more to learn.`);
 
   const curve = () => run.state.curves.find((own) => own.seed === view.seed);
   const seedData = () => view.snapshot?.seeds.find((own) => own.seed === view.seed) ?? null;
@@ -62,8 +64,10 @@
       : "No episode has been played yet. The first one follows as soon as it takes no more than its share of the time.");
     const played = (await Promise.all(steps.map((step) => run.recorded("played", step)))).filter(Boolean);
     if (!played.length) return;
-    const best = played.reduce((a, b) => (b.return > a.return ? b : a));
-    for (const [name, episode] of [["newest", played.at(-1)], ["best", best]]) {
+    const best = played.reduce((a, b) => (b.return >= a.return ? b : a)), newest = played.at(-1);
+    byId("best-film").hidden = best === newest;
+    setText("newest-film-heading", best === newest ? "Newest episode, also the best" : "Newest episode");
+    for (const [name, episode] of [["newest", newest], ["best", best]]) {
       players[name] ??= films.player(byId(`${name}-film`), name);
       const end = episode.ended ? "" : " (cut)";
       players[name](episode.film, `Seed ${episode.seed} at step ${shown(episode.step)}: return ${shown(episode.return)} in ${shown(episode.length)} steps${end}.`);
