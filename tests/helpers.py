@@ -80,7 +80,8 @@ def sil(*arguments: object, module: str = "self_imitation") -> subprocess.Popen[
     `module`: another one that takes the same arguments.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
     for name in ("XLA_FLAGS", "PJRT_NPROC"):
         environment.pop(name, None)  # a process of its own chooses for itself
     return subprocess.Popen(

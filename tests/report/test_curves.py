@@ -1,11 +1,12 @@
 """Learning curves."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
-from self_imitation.report import curves
+from self_imitation.report import charts, curves
 
 
 def test_curve_from_rows_sorts_by_step_and_seed():
@@ -37,11 +38,31 @@ def test_incomplete_curves_can_be_drawn(tmp_path, returns):
 
 def test_agents_have_colours_of_their_own_in_every_figure():
     agents = ["a2c", "a2c+sil", "a2c+exp", "a2c+sil+exp", "a2c+rnd", "a2c+sil+rnd"]
-    colours = curves._colours(agents)
-    assert None not in colours
-    assert len(set(colours)) == len(agents)
-    assert curves._colours(["ppo+sil+exp"]) == [colours[3]]
-    assert curves._colours(["a2c", "ppo", "a2c, run 2"]) == [colours[0], None, None], "taken, and not an agent"
+    colours = curves.colours(agents)
+    assert len(set(colours.values())) == len(agents)
+    assert curves.colours(["ppo+sil+exp"]) == {"ppo+sil+exp": colours["a2c+sil+exp"]}
+    others = curves.colours(["a2c", "ppo", "a2c, run 2"])
+    assert others["a2c"] == colours["a2c"]
+    assert (others["ppo"], others["a2c, run 2"]) == curves.OTHER_COLOURS[:2], "taken, and not an agent"
+
+
+@pytest.mark.parametrize("colour", [*(own for pair in curves.COLOURS for own in pair), *curves.OTHER_COLOURS])
+def test_colours_stand_out_from_the_background_in_both_themes(colour):
+    light, dark = re.findall("#......", charts.theme_pair(colour))
+    assert _contrast(light, "#ffffff") >= 3
+    assert _contrast(dark, "#1b1f25") >= 3
+
+
+def _contrast(one, other):
+    """As the Web Content Accessibility Guidelines define it."""
+
+    def luminance(colour):
+        parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722] + 0.05
+
+    lower, higher = sorted([luminance(one), luminance(other)])
+    return higher / lower
 
 
 def test_numbers_of_steps_are_short():

@@ -19,6 +19,7 @@ COMMANDS = {
     "watch": ("watch:watch", "show a run in the browser, also while it trains: what it remembers, imitates and does"),
     "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
     "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
+    "report": ("report:report", "write a web page with the curves and tables of results"),
     "bench": ("main:bench", "measure speed on this machine (needs a source checkout)"),
 }
 

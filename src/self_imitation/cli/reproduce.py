@@ -1,82 +1,142 @@
 """`sil reproduce`."""
 
-import dataclasses
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import with_signal_handling
-from self_imitation.settings import setting
+from self_imitation.errors import UsageError
+from self_imitation.settings import real, setting
 from self_imitation.storage import files
 
+if TYPE_CHECKING:
+    from self_imitation.experiments.definition import Definition
+    from self_imitation.experiments.runs import Case
+
 DIRECTORY = (lambda v: v != "", "a directory")
+ALL = "all"
 
 
 @dataclass(frozen=True)
 class ReproduceArguments:
-    """Run an experiment of the paper, or one beyond it: train, plot, and write a results page with intervals."""
+    """Run an experiment: train its agents, and write a results page with intervals. Finished runs are not trained
+    again, unfinished ones are resumed.
+    """
 
-    experiment: tyro.conf.Positional[
-        Literal["grid-worlds", "mujoco", "atari", "acper", "atari-bonuses", "systems", "sparse"]
-    ]
-    """grid-worlds: figure 2, four agents on Key-Door-Treasure and Apple-Key-Door-Treasure; mujoco: section 5.6, PPO and
-    PPO+SIL, with one optimiser and with two, on six tasks with normal and delayed rewards; atari: section 5.3, A2C and
-    A2C+SIL on Freeway and Montezuma's Revenge; acper: section 5.5, ACPER, A2C and A2C+SIL on four games; systems: all
-    agents that can be used on Apple-Key-Door-Treasure, among them ACPER and lower-bound soft Q-learning (sections 5.5
-    and 4). Beyond the paper: atari-bonuses: A2C+SIL with exploration bonuses on Montezuma's Revenge and Venture;
-    sparse: six tasks that pay rarely, with the defaults for any Gymnasium environment. Atari games need a GPU."""
-    out: str | None = setting(None, DIRECTORY)
-    """Directory of the results page with its tables and figure. None: results/EXPERIMENT, or report/ beside the runs if
-    steps or seeds differ from the defaults."""
-    runs: str | None = setting(None, DIRECTORY)
-    """Directory of the runs; existing ones are resumed. None: runs/EXPERIMENT."""
+    experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME|FILE.toml")]
+    """An experiment of the paper: montezuma (figure 1), grid-worlds (figure 2), hard-exploration (figure 3, table 1),
+    atari-49 (table 2, figure 4), acper (section 5.5), mujoco and mujoco-delayed (figure 5), mujoco-tuned (the same with
+    the paper's lists of hyperparameters). Beyond the paper: systems (all agents on one grid world), sparse (six tasks
+    that pay rarely), atari-bonuses (self-imitation with exploration bonuses). Or all; or a file of your own (see
+    docs/experiments.md). Atari games need a GPU."""
+    only: tuple[str, ...] = ()
+    """Train only these tasks or agents; * stands for any letters. Empty: all."""
+    scale: float = setting(1.0, real(0, 1, above=True))
+    """Multiply the number of steps by this; 0.1 trains a tenth. Such runs have a directory of their own."""
     steps: int | None = None
-    """Environment steps per seed. None: 2,000,000 on grid worlds, 1,000,000 on MuJoCo, 5,000,000 on Atari (3,000,000
-    for acper and on Freeway), 300,000 to 1,000,000 for sparse."""
+    """Environment steps per seed, for tasks that would be trained for longer. None: those of the experiment."""
     seeds: int | None = None
-    """Seeds per agent. None: 16 for grid-worlds, 10 for mujoco, 3 for atari, 2 for acper and atari-bonuses, 8 for
-    systems and sparse."""
-    seed: int = 0
-    """First seed."""
+    """Seeds per agent. None: those of the experiment."""
+    seed: int | None = None
+    """First seed. Seeds from another one on are added to those that exist. None: that of the experiment."""
+    dry_run: bool = False
+    """Only print what would be trained, and how long that takes by measured rates."""
     report_only: bool = False
-    """Only plot existing runs, even unfinished ones."""
+    """Only report on existing runs, even unfinished ones; without runs, write the page of existing results anew."""
+    runs: str | None = setting(None, DIRECTORY)
+    """Directory of the runs. None: runs/NAME."""
+    out: str | None = setting(None, DIRECTORY)
+    """Directory of the results. None: results/NAME, or report/ beside the runs if they are not the whole experiment."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    planned: "Definition"
+    """The experiment in its full length."""
+    definition: "Definition"
+    """As it is run here."""
+    cases: "Sequence[Case]"
+    folder: Path
+    out: Path
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     given = parse(ReproduceArguments, "reproduce", arguments)
+    plans = _plans(given)
+    if given.dry_run:
+        return _dry_run(plans)
     from self_imitation.cli import progress
-    from self_imitation.experiments import campaign
-    from self_imitation.experiments.atari import ACPER, Atari, AtariBonuses
-    from self_imitation.experiments.grid_worlds import GridWorlds
-    from self_imitation.experiments.mujoco import Mujoco
-    from self_imitation.experiments.sparse import Sparse
-    from self_imitation.experiments.systems import Systems
+    from self_imitation.experiments import collect, page, results, train
 
-    experiments = {kind.name: kind() for kind in (GridWorlds, Mujoco, Atari, ACPER, AtariBonuses, Systems, Sparse)}
-    experiment = experiments[given.experiment]
-    named = {"steps": given.steps, "seeds": given.seeds, "seed": given.seed}
-    changes = {name: value for name, value in named.items() if value is not None}
-    settings = dataclasses.replace(experiment.defaults, **changes)
-    folder = Path(given.runs or f"runs/{given.experiment}")
-    configs = experiment.configs(settings, folder)
-    usual = Path("results") / given.experiment if settings == experiment.defaults else folder / "report"
-    out = Path(given.out) if given.out else usual
-    files.require_writable(out / "figure.png", "out", make_parents=True)
-    if not given.report_only:
-        finished, status = with_signal_handling(partial(campaign.train, configs), progress.listener)
-        if not finished:
-            print(f"Stopped; progress saved. Resume with: sil reproduce {shlex.join(arguments)}")
-            return status
-    with files.explain_failure(out):
-        lines = experiment.report(settings, folder, out)
-    print(experiment.table(lines))
-    print(f"Page: {out / 'README.md'}\nFigure: {out / 'figure.png'}")
-    if missing := campaign.unfinished(configs):
-        print(missing)
+    command = f"sil reproduce {shlex.join(arguments)}"
+    for plan in plans:
+        files.require_writable(plan.out / "figure.png", "out", make_parents=True)
+    for plan in plans:
+        if not given.report_only:
+            go = partial(train.train, plan.definition, plan.cases, plan.folder, command)
+            finished, status = with_signal_handling(go, progress.listener)
+            if not finished:
+                print(f"Stopped; progress saved. Resume with: {command}")
+                return status
+        if given.report_only and not plan.folder.exists() and (plan.out / results.DEFINITION).exists():
+            found = results.read(plan.out)
+        else:
+            found = collect.collect(plan.definition, plan.folder, plan.planned)
+        with files.explain_failure(plan.out):
+            results.write(found, plan.out)
+            page.write(found, plan.out)
+        print(page.summary(found))
+        print(f"Page: {plan.out / 'README.md'}\nNext: sil report {shlex.quote(str(plan.out))} --open")
+    return 0
+
+
+def _plans(given: ReproduceArguments) -> list[Plan]:
+    """One for each experiment. With `all`, experiments without the selected tasks and agents are left out."""
+    from self_imitation.experiments import definition as definitions
+
+    if given.experiment != ALL:
+        return [_plan(given, given.experiment, Path(given.runs) if given.runs else None, given.out)]
+    plans, refused = [], None
+    for name in definitions.shipped():
+        try:
+            folder, out = (None if path is None else f"{path}/{name}" for path in (given.runs, given.out))
+            plans.append(_plan(given, name, None if folder is None else Path(folder), out))
+        except UsageError as error:
+            refused = error
+            if not given.only:
+                raise
+    if not plans and refused:
+        raise refused
+    return plans
+
+
+def _plan(given: ReproduceArguments, experiment: str, folder: Path | None, out: str | None) -> Plan:
+    from self_imitation.experiments import definition as definitions
+    from self_imitation.experiments import runs
+
+    planned = definitions.read(experiment)
+    definition = definitions.resized(planned, given.scale, given.steps, given.seeds, given.seed)
+    runs.check(definition)
+    cases = runs.cases(definition, given.only)
+    own = planned.name if given.scale == 1 else f"{planned.name}_scale-{given.scale:g}"
+    folder = folder or Path("runs") / own
+    whole = definition == planned and not given.only
+    return Plan(planned, definition, cases, folder, Path(out or (f"results/{own}" if whole else folder / "report")))
+
+
+def _dry_run(plans: Sequence[Plan]) -> int:
+    import jax
+
+    from self_imitation.experiments import estimate
+
+    gpu = jax.default_backend() != "cpu"
+    for plan in plans:
+        print(f"{plan.definition.title}, in {plan.folder}:")
+        print(estimate.in_words(estimate.expect(plan.definition, plan.cases, plan.folder, gpu)))
     return 0

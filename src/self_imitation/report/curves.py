@@ -1,8 +1,9 @@
 """Learning curves: the mean over seeds with its confidence band, or with each seed if there are few."""
 
 import contextlib
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,12 @@ from self_imitation.report import statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-COLOURS = (("#7f7f7f", "#2c6fbb"), ("#d98c1f", "#b3303a"), ("#8fbf5a", "#2e7d32"), ("#b98ac9", "#5e35b1"))
-"""Of agents without and with self-imitation: without a bonus, with the first registered one, the second ..."""
-OTHER_COLOURS = ("#17a2a2", "#d6539f", "#8c564b", "#b5a518")
+COLOURS = (("#7f7f7f", "#2c6fbb"), ("#c4770f", "#b3303a"), ("#6a9a36", "#2e7d32"), ("#a06fb5", "#5e35b1"))
+"""Of agents without and with self-imitation: without a bonus, with the first registered one, the second ... Each has a
+contrast of 3 or more with white."""
+OTHER_COLOURS = ("#138f8f", "#d6539f", "#8c564b", "#948708")
 """Of labels that are no agent's name, and of agents whose colour is taken."""
 FEW_SEEDS = 5
 """Up to this many seeds, the curve of each seed is drawn in place of a band, which is as wide as the picture."""
@@ -54,18 +57,25 @@ def draw(
     measure: str = "return, mean over seeds",
 ) -> None:
     """Save a picture with one panel per environment, in this many columns, and one line per curve."""
+    figure(curves, title, columns, measure).savefig(path, dpi=130)
+
+
+def figure(
+    curves: Sequence[Curve], title: str = "", columns: int | None = None, measure: str = "return, mean over seeds"
+) -> "Figure":
+    """As `draw` saves it."""
     from matplotlib.figure import Figure
 
     environments = list(dict.fromkeys(curve.env for curve in curves))
     columns = min(columns or len(environments), len(environments))
     rows = -(-len(environments) // columns)
-    figure = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
+    drawn = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
+    colour_of = colours([curve.label for curve in curves])
     for panel, env in enumerate(environments, start=1):
-        axis = figure.add_subplot(rows, columns, panel)
-        axis.set_prop_cycle(color=OTHER_COLOURS)
-        own = [curve for curve in curves if curve.env == env]
-        for curve, colour in zip(own, _colours([curve.label for curve in own]), strict=True):
-            _draw_one(axis, curve, colour)
+        axis = drawn.add_subplot(rows, columns, panel)
+        for curve in curves:
+            if curve.env == env:
+                _draw_one(axis, curve, colour_of[curve.label])
         axis.set_title(title or env)
         axis.set_xlabel("environment steps per seed")
         axis.set_ylabel(measure)
@@ -74,7 +84,7 @@ def draw(
         axis.grid(alpha=0.25)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, loc="best")
-    figure.savefig(path, dpi=130)
+    return drawn
 
 
 def interpolated(curve: Curve) -> np.ndarray:
@@ -90,7 +100,7 @@ def interpolated(curve: Curve) -> np.ndarray:
     return filled
 
 
-def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
+def _draw_one(axis: "Axes", curve: Curve, colour: str) -> None:
     returns, seeds = interpolated(curve), curve.returns.shape[1]
     known = np.isfinite(returns).any(axis=1)
     if not known.any():
@@ -98,25 +108,26 @@ def _draw_one(axis: "Axes", curve: Curve, colour: str | None) -> None:
     steps, points = curve.steps[known], [row[np.isfinite(row)] for row in returns[known]]
     means = [row.mean() for row in points]
     label = f"{curve.label} ({seeds} seed{'s' * (seeds > 1)})"
-    (line,) = axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
+    axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
     if seeds > FEW_SEEDS:
         low, high = zip(*map(statistics.mean_interval, points), strict=True)
-        axis.fill_between(steps, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+        axis.fill_between(steps, low, high, alpha=0.2, color=colour, linewidth=0)
     elif seeds > 1:
-        axis.plot(curve.steps, returns, color=line.get_color(), linewidth=0.7, alpha=0.6)
+        axis.plot(curve.steps, returns, color=colour, linewidth=0.7, alpha=0.6)
 
 
-def _colours(labels: Sequence[str]) -> list[str | None]:
-    """A colour for each agent, the same in all figures; None where it is taken or the label is not an agent's name."""
+def colours(labels: Iterable[str]) -> dict[str, str]:
+    """A colour for each label. An agent has the same one in all figures, unless an earlier label has taken it."""
     kinds = [(), *((bonus,) for bonus in registry.bonuses())]
     known = {(kind, sil): pair[sil] for kind, pair in zip(kinds, COLOURS, strict=False) for sil in (False, True)}
-    chosen: list[str | None] = []
-    for label in labels:
+    others = itertools.cycle(OTHER_COLOURS)
+    chosen: dict[str, str] = {}
+    for label in dict.fromkeys(labels):
         colour = None
         with contextlib.suppress(UsageError):
             agent = registry.parse_agent(label)
             colour = known.get((agent.bonuses, agent.self_imitation))
-        chosen.append(None if colour in chosen else colour)
+        chosen[label] = next(others) if colour is None or colour in chosen.values() else colour
     return chosen
 
 

@@ -64,27 +64,32 @@ const page = (() => {
 
   // A plotly layout in the present theme, with these titles of the axes.
   function layout(x, y) {
-    const ink = colour("var(--ink)");
     return {
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("var(--muted)") },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: 48, r: 12, t: 12, b: 44 },
       hovermode: "x unified",
-      hoverlabel: { bgcolor: colour("var(--surface)"), bordercolor: colour("var(--line)"), font: { color: ink } },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("var(--muted)"), activecolor: ink },
+      hoverlabel: { bgcolor: colour("var(--surface)"), bordercolor: colour("var(--line)"), font: { color: colour("var(--ink)") } },
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
       showlegend: false,
       xaxis: axis(x),
       yaxis: axis(y),
     };
   }
 
-  const config = {
-    responsive: true,
-    displaylogo: false,
-    displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
-  };
+  // The table of contents marks the section that is read.
+  const links = [...document.querySelectorAll(".contents a")];
+  const sections = links.map((link) => document.getElementById(link.hash.slice(1)));
+  function markSection() {
+    const read = sections.findLastIndex((section) => section.getBoundingClientRect().top < innerHeight / 3);
+    links.forEach((link, at) => link.setAttribute("aria-current", String(at === Math.max(0, read))));
+  }
+  addEventListener("scroll", markSection, { passive: true });
+  markSection();
+
+  // Without plotly's buttons: pages have their own for downloads, and one of plotly's uploads the figure to a server.
+  const config = { responsive: true, displayModeBar: false };
 
   const data = JSON.parse(document.getElementById("data").textContent);
   return { data, colour, translucent, draw, layout, config };
