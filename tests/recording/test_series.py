@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from self_imitation.errors import UsageError
 from self_imitation.recording.series import SNAPSHOTS, Series
 
 
@@ -41,3 +42,26 @@ def test_what_was_written_after_a_step_is_deleted_and_damaged_files_are_too(seri
     assert [path.name for path in series.folder.iterdir()] == ["0.json"]
     assert series.keep_until(-1) == {}
     assert series.steps() == []
+
+
+@pytest.mark.parametrize("link", ["record", "record/snapshots"])
+def test_nothing_is_written_or_deleted_through_a_symbolic_link(series, tmp_path, link):
+    outside = tmp_path / "outside" / "snapshots"
+    outside.mkdir(parents=True)
+    (outside / "7.json").write_text("{}")
+    path = tmp_path / link
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(outside.parent if link == "record" else outside)
+    for action in (lambda: series.write(8, {}), lambda: series.keep_until(-1)):
+        with pytest.raises(UsageError, match="is a symbolic link"):
+            action()
+    assert [file.name for file in outside.iterdir()] == ["7.json"]
+
+
+def test_a_link_left_in_place_of_an_incomplete_file_is_replaced(series, tmp_path):
+    series.write(1, {})
+    (tmp_path / "other").write_text("kept")
+    (series.folder / ".partial-2.json").symlink_to(tmp_path / "other")
+    series.write(2, {})
+    assert (tmp_path / "other").read_text() == "kept"
+    assert series.steps() == [1, 2]

@@ -70,7 +70,9 @@ def shown_step(driver):
 
 
 def choose(driver, name, value):
-    driver.find_element("css selector", f"input[name={name}][value='{value}']").click()
+    button = driver.find_element("css selector", f"input[name={name}][value='{value}']")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)  # bars at the top may cover it
+    button.click()
 
 
 def drawing(driver, name):

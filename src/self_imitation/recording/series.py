@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from self_imitation.errors import UsageError
 from self_imitation.storage import files
 
 FOLDER = "record"
@@ -35,10 +36,14 @@ class Series:
 
         Not synchronised to disk: nothing but the page depends on it.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder):
+            folder.mkdir(exist_ok=True)
+        self._refuse_links()
         path = self._path(step)
         partial = path.with_name(files.PARTIAL + path.name)
-        partial.write_text(json.dumps(data, separators=(",", ":"), allow_nan=False), encoding="utf-8")
+        partial.unlink(missing_ok=True)
+        with open(partial, "x", encoding="utf-8") as file:
+            file.write(json.dumps(data, separators=(",", ":"), allow_nan=False))
         os.replace(partial, path)
         steps = self.steps()
         if len(steps) > self.most:
@@ -49,6 +54,7 @@ class Series:
         """Delete what an interrupted run wrote after this step, and files that a crash damaged; returns the others."""
         if not self.folder.is_dir():
             return {}
+        self._refuse_links()
         files.clear_partial(self.folder)
         kept = {}
         for at in self.steps():
@@ -61,6 +67,12 @@ class Series:
             else:
                 kept[at] = data
         return kept
+
+    def _refuse_links(self) -> None:
+        """What is written and deleted belongs to the run."""
+        for folder in (self.folder.parent, self.folder):
+            if folder.is_symlink():
+                raise UsageError(f"{str(folder)!r} is a symbolic link; links inside a run directory are not followed")
 
     def _path(self, step: int) -> Path:
         return self.folder / f"{step}.json"

@@ -143,7 +143,8 @@ class _Part:
         begun = time.monotonic()
         with self._reporting():
             data = make()
-            self.series.write(step, {"step": step, "recording_seconds": self.spent, **data}, protected())
+            spent = self.spent + time.monotonic() - begun
+            self.series.write(step, {"step": step, "recording_seconds": spent, **data}, protected())
         self.latest, self.expected = step, time.monotonic() - begun
         self.spent += self.expected
 

@@ -90,6 +90,7 @@ const films = (() => {
       if (newFilm === film) return;
       stop();
       film = newFilm;
+      frame.style.maxWidth = `${1.75 * film.width}px`;
       text = newText;
       slider.max = film.steps.length - 1;
       slider.value = film.steps.length - 1;

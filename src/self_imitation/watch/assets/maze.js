@@ -70,9 +70,9 @@ const maze = (() => {
       return;
     }
     const at = (i) => plan.cells[best.cells[i]];
+    const others = add(svg, "g", { class: "others" }), strong = add(svg, "g", {});
     pieces(best.cells.map((cell) => plan.cells[cell]), best.actions).forEach((d, i) => {
-      const other = Math.floor(best.stages[i] / perTask) === task ? "" : " other";
-      add(svg, "path", { class: `path${other}`, d });
+      add(Math.floor(best.stages[i] / perTask) === task ? strong : others, "path", { class: "path", d });
     });
     best.rewards.forEach((reward, i) => {
       if (!reward) return;
@@ -112,8 +112,9 @@ const maze = (() => {
       MOVES.forEach(([dy, dx], action) => {
         const p = chances[action] / 100;
         if (p < 0.08) return;
-        const length = 2 + 9 * p, half = 1 + 2.2 * p;
-        add(svg, "path", { class: "wedge", style: "pointer-events: none", d: `M${x - half * dy} ${y + half * dx}L${x + length * dx} ${y + length * dy}L${x + half * dy} ${y - half * dx}Z` });
+        const length = 2 + 12 * p, half = 1 + 2.4 * p;
+        const [x0, y0] = [x - 0.45 * p * length * dx, y - 0.45 * p * length * dy]; // a sure action lies in the middle
+        add(svg, "path", { class: "wedge", d: `M${x0 - half * dy} ${y0 + half * dx}L${x0 + length * dx} ${y0 + length * dy}L${x0 + half * dy} ${y0 - half * dx}Z` });
       });
     });
     const [from, bar, to] = byId("heat-legend").children;
