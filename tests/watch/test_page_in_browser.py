@@ -86,6 +86,7 @@ def points(driver, chart):
 def test_it_shows_curves_the_buffer_and_what_is_imitated(maze):
     _, page = maze
     assert shown_step(page) == "step 800"
+    assert text(page, "state") == "training"
     assert page.execute_script("return document.querySelectorAll('.js-plotly-plot').length") == 7
     assert text(page, "returns-text") == "Seed 3: mean return 2 at step 800; its best episode so far earned 3."
     assert points(page, "memory-chart") == 8
@@ -179,6 +180,20 @@ def test_names_with_html_stay_text(driver, tmp_path):
         assert text(page, "run-name") == HTML
         assert text(page, "episodes-note") == f"No episodes are played: {HTML} can't be rendered"
         assert not page.find_elements("css selector", "img, main b")
+
+
+def test_before_its_first_row_and_after_its_last(driver, tmp_path):
+    run = recorded_run.create(tmp_path / "run", record=True)
+    (run.path / "metrics.csv").unlink()
+    recorded_run.add_snapshot(run, 0)
+    with opened(driver, run) as page:
+        wait(page, "return document.getElementById('state').textContent === 'training'")
+        assert text(page, "returns-text") == "No episode has ended yet."
+        assert text(page, "memory-text") == "The replay buffer is still empty."
+        (run.path / "metrics.csv").write_text(recorded_run.COLUMNS + "\n")
+        recorded_run.add_row(run, 1600, 7.0)
+        run.summary.write_text('{"finished": true, "step": 1600}')
+        wait(page, "return document.getElementById('state').textContent === 'finished'")
 
 
 def test_played_episodes_are_shown_newest_and_best(driver, tmp_path):

@@ -115,7 +115,8 @@ def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -
     (run, finished), status = with_signal_handling(go, progress.listener)
     path = shlex.quote(str(run.path))
     if finished:
-        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil play {path}")
+        next_command = "watch" if run.config.record else "play"
+        print(f"Run: {run.path}\nCurve: {run.directory.curve}\nNext: sil {next_command} {path}")
         return 0
     if status != CLOSED_PIPE:
         print(f"Stopped; progress saved. Resume with: sil resume {path}")

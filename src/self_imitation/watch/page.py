@@ -3,9 +3,7 @@
 from importlib import resources
 from typing import Any
 
-from self_imitation.report.web_page import render_page, require_packages
-
-__all__ = ["render", "require_packages"]
+from self_imitation.report import web_page
 
 SCRIPTS = ("run.js", "charts.js", "maze.js", "films.js", "watch.js")
 
@@ -14,7 +12,7 @@ def render(about: dict[str, Any]) -> str:
     """`about`: what the page's scripts find in `page.data`."""
     from markupsafe import Markup
 
-    return render_page(
+    return web_page.render_page(
         f"{about['agent']} on {about['env']}",
         Markup(_read("body.html")),
         about,

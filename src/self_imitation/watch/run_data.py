@@ -1,5 +1,6 @@
 """What the page of a run shows, read from its directory. No symbolic link in it is followed."""
 
+import contextlib
 import json
 import math
 import os
@@ -63,16 +64,18 @@ class RunData:
             "step": int(rows[-1]["step"]) if rows else 0,
             "total_steps": max(self._config.total_steps, int(rows[-1]["step"]) if rows else 0),
             "finished": summary.get("finished") is True and bool(rows) and summary.get("step") == rows[-1]["step"],
+            "row_seconds": rows[-1]["seconds"] / len({row["step"] for row in rows}) if rows else 0.0,
             "curves": _curves(rows),
             **{series: self._steps(series) for series in SERIES},
         }
 
-    def seconds_since_change(self) -> float | None:
-        """Since a row was written; None before the first."""
-        try:
-            return max(0.0, time.time() - os.lstat(self._root / metrics_file.FILE).st_mtime)
-        except OSError:
-            return None
+    def seconds_since_change(self) -> float:
+        """Since a row was written; before the first, since the run was created."""
+        changed = 0.0
+        for name in ("config.json", metrics_file.FILE):
+            with contextlib.suppress(OSError):
+                changed = max(changed, os.lstat(self._root / name).st_mtime)
+        return max(0.0, time.time() - changed)
 
     def recorded(self, series: str, step: int) -> bytes | None:
         """The file of a step; None if there is none."""

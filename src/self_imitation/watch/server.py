@@ -11,6 +11,7 @@ from typing import Any
 import self_imitation
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.recording.series import SERIES
+from self_imitation.report import web_page
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.watch import page
 from self_imitation.watch.run_data import RunData
@@ -61,7 +62,7 @@ class Pages(ThreadingHTTPServer):
 
 def create(run: RunDirectory, port: int) -> Pages:
     """A server for the page of a run; 0 is any free port."""
-    page.require_packages()
+    web_page.require_packages()
     try:
         return Pages(RunData(run), port)
     except OSError as error:
@@ -105,8 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, str(error).encode(), "text/plain; charset=utf-8")
             return
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        idle = self.server.data.seconds_since_change()
-        headers = {"ETag": tag, "X-Idle-Seconds": "" if idle is None else f"{idle:.0f}"}
+        headers = {"ETag": tag, "X-Idle-Seconds": f"{self.server.data.seconds_since_change():.0f}"}
         if self.headers.get("If-None-Match") == tag:
             self._answer(HTTPStatus.NOT_MODIFIED, b"", "application/json", headers)
         else:

@@ -11,8 +11,7 @@ const run = (() => {
     let idle = null;
     try {
       const answer = await fetch("run.json", { headers: tag ? { "If-None-Match": tag } : {} });
-      const seconds = answer.headers.get("X-Idle-Seconds");
-      idle = seconds ? Number(seconds) : Infinity;
+      idle = Number(answer.headers.get("X-Idle-Seconds"));
       if (answer.status === 200) {
         tag = answer.headers.get("ETag");
         state = await answer.json();

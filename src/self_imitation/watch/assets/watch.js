@@ -155,12 +155,12 @@
     drawFilms();
   }
 
-  // Without rows for this long, the run is taken to have stopped.
-  const PATIENCE = 120;
+  // Without rows for two minutes, or for four times as long as usual, the run is taken to have stopped.
+  const patience = () => Math.max(120, 4 * (run.state?.row_seconds ?? 0));
 
   function asked(idle) {
     const chip = byId("state");
-    const state = idle === null ? "lost" : run.state?.finished ? "finished" : idle < PATIENCE ? "training" : "stopped";
+    const state = idle === null ? "lost" : run.state?.finished ? "finished" : idle < patience() ? "training" : "stopped";
     const words = { lost: "connection lost", finished: "finished", training: "training", stopped: "no new data" };
     if (chip.dataset.state !== state) {
       chip.dataset.state = state;
