@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import multiprocessing
 import os
 import shutil
 import sys
@@ -29,8 +28,8 @@ def main() -> int:
     try:
         bases = folder / "bases"
         bases.mkdir()
-        _apart(commands.train_bases, bases)
         context = Context(folder, bases, given.seed, given.minutes / FULL_MINUTES, given.jobs)
+        context.apart(commands.train_bases, bases)
         for kind in kinds:
             tallies[kind] = _run(kind, context, given.minutes * 60 * KINDS[kind] / sum(KINDS[k] for k in kinds))
     finally:
@@ -63,15 +62,6 @@ def _run(kind: str, context: Context, seconds: float) -> Tally:
         for failure, case in tally.found.values():
             outcomes.keep(case, failure)
     return tally
-
-
-def _apart(function, *arguments: object) -> None:
-    """Call a function in a process of its own, so that this one needs no JAX."""
-    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise SystemExit("the runs to attack could not be trained")
 
 
 def table(tallies: dict[str, Tally]) -> str:

@@ -1,7 +1,10 @@
 """What every kind of attack is given: directories, random numbers, and how much time it has."""
 
+import multiprocessing
+import os
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +35,14 @@ class Context:
     def over(self) -> bool:
         return time.monotonic() > self.deadline
 
+    def apart(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call a function in a process of its own, so that this one needs no JAX."""
+        process = multiprocessing.get_context("spawn").Process(target=_quietly, args=(function, *arguments))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise RuntimeError(f"{function.__name__} ended with status {process.exitcode}")
+
     def report(self, case: Case, failure: Failure | None) -> None:
         """Print the first failure of each signature."""
         if failure is not None and failure.signature not in self.seen:
@@ -39,3 +50,9 @@ class Context:
             if self.verbose:
                 command = " ".join(case.command)[:120].encode("unicode_escape").decode()
                 print(f"{case.kind}: {failure.signature}\n    sil {command}  ({case.about[:100]!r})", flush=True)
+
+
+def _quietly(function: Callable[..., None], *arguments: object) -> None:
+    """Without what it prints."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    function(*arguments)
