@@ -67,7 +67,9 @@ def _run(kind: str, context: Context, seconds: float) -> Tally:
 def table(tallies: dict[str, Tally]) -> str:
     """Markdown: cases and failures of each kind, and what could not be tested here."""
     header = ["attack", "cases", *FAILURES]
-    rows = [[kind.replace("_", " "), tally.cases, *(tally.failures[f] for f in FAILURES)] for kind, tally in tallies.items()]
+    rows = [
+        [kind.replace("_", " "), tally.cases, *(tally.failures[f] for f in FAILURES)] for kind, tally in tallies.items()
+    ]
     lines = [f"| {' | '.join(map(str, row))} |" for row in (header, ["---"] * len(header), *rows)]
     notes = [f"- {kind.replace('_', ' ')}: {note}" for kind, tally in tallies.items() for note in tally.notes]
     return "\n".join(lines + ([""] if notes else []) + notes) + "\n"

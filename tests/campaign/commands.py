@@ -1,13 +1,14 @@
 """What workers run: the command line's own entry, and parts of the Python interface that read a run."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-SMALL = (
+SMALL = shlex.split(
     "--seeds 2 --num-envs 2 --num-steps 4 --network.hidden 2 --sil.batch-size 8 --sil.buffer-size 40 "
     "--sil.learning-starts 5 --sil.keep all --log-every 64"
-).split()
+)
 """Settings of runs that train in a moment."""
 BASES = {
     "grid": ["train", "key-door-treasure"],
@@ -41,9 +42,9 @@ def _read(what: str, path: str) -> int:
     return 0
 
 
-def train_bases(folder: Path) -> None:
-    """Train the base runs in this process."""
+def train_bases(folder: Path, *names: str) -> None:
+    """Train the base runs, or those that are named, in this process."""
     from self_imitation.cli.main import main
 
-    for name, command in BASES.items():
-        assert main([*command, *SMALL, *LENGTH, "--out", str(folder / name)]) == 0
+    for name in names or BASES:
+        assert main([*BASES[name], *SMALL, *LENGTH, "--out", str(folder / name)]) == 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from campaign import commands, processes
 from campaign.context import Context
-from campaign.outcomes import Case, Divergence, Tally
+from campaign.outcomes import Case, DivergenceError, Tally
 from campaign.worker import perform_all
 
 FULL = 100
@@ -52,9 +52,9 @@ def resuming() -> Callable[[list[str]], int]:
         started = (state / "config.json").exists()
         status = command(["resume", str(state)] if started else [*_train(), "--out", str(state)])
         if status == 0 and (text := processes.difference(whole, state)):
-            raise Divergence(text)
+            raise DivergenceError(text)
         if status:
-            raise Divergence("the state can't be resumed")
+            raise DivergenceError("the state can't be resumed")
         return status
 
     return resume

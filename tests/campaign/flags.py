@@ -6,6 +6,7 @@ Most cases stop where the work would begin, so that many fit into the time; a sm
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from campaign import commands, mutations
 from campaign.context import Context
@@ -23,7 +24,23 @@ PATHS = (
 )
 DIRECTORIES = (".", "..", "/", "{sandbox}", "{sandbox}/")
 """Where a file can't be; commands that would fill a directory are not given these."""
-SYNTAX = ("--", "-", "---", "--=", "--=1", "-x", "--steps=", "--sil", "--sil.", "--.", "--no-", "--steps", "@file", "-1", "--s")
+SYNTAX = (
+    "--",
+    "-",
+    "---",
+    "--=",
+    "--=1",
+    "-x",
+    "--steps=",
+    "--sil",
+    "--sil.",
+    "--.",
+    "--no-",
+    "--steps",
+    "@file",
+    "-1",
+    "--s",
+)
 COMMANDS: dict[str, dict[str, str]] = {
     "resume": {"": "run", "--steps": "number"},
     "evaluate": {"": "run", "--episodes": "number", "--key": "number", "--greedy": "switch", "--json": "file"},
@@ -62,10 +79,7 @@ def generate(random_: random.Random, count: int) -> Iterator[Case]:
     settings = {agent: _settings(agent) for agent in _agents()}
     for _ in range(count):
         command = random_.choices(("train", *COMMANDS), (50, 8, 12, 8, 8, 3, 8, 2))[0]
-        if command == "train":
-            words = _train(random_, settings)
-        else:
-            words = [command, *_words(COMMANDS[command], random_)]
+        words = _train(random_, settings) if command == "train" else [command, *_words(COMMANDS[command], random_)]
         if random_.random() < 0.08:
             words.insert(random_.randrange(1, len(words) + 1), random_.choice((*SYNTAX, *NAMES)))
         yield Case("flags", tuple(words), "grid", about=command)
@@ -84,7 +98,7 @@ def _settings(agent: str) -> dict[str, Any]:
     from self_imitation.config import resolve
     from self_imitation.settings import flatten
 
-    return {name: value for name, value in flatten(resolve("key-door-treasure", "authors", {"agent": agent})).items()}
+    return flatten(resolve("key-door-treasure", "authors", {"agent": agent}))
 
 
 def _train(random_: random.Random, settings: dict[str, dict[str, Any]]) -> list[str]:
@@ -135,7 +149,9 @@ def _of_kind(kind: str, random_: random.Random) -> str:
         case "picture":
             return random_.choice(PATHS) + random_.choice(("", ".png", ".PDF", ".svg", ".gif", ".mp4", "/.png", "."))
         case "experiment":
-            return random_.choice(("grid-worlds", "mujoco", "atari", "acper", "systems", "sparse", random_.choice(NAMES)))
+            return random_.choice(
+                ("grid-worlds", "mujoco", "atari", "acper", "systems", "sparse", random_.choice(NAMES))
+            )
     return random_.choice(NAMES)
 
 
@@ -181,10 +197,17 @@ def validating() -> Callable[[list[str]], int]:
     def stop(*_: Any) -> Any:
         raise SystemExit(0)
 
-    runs.start = runs._train = stop  # type: ignore[assignment]
-    runs.Run.evaluate = evaluate_briefly  # type: ignore[method-assign]
-    campaign.train = lambda *_: False
-    return lambda arguments: 0 if arguments[:2] in _BENCHMARKS else command(arguments)
+    def validate(arguments: list[str]) -> int:
+        if arguments[:2] in _BENCHMARKS:
+            return 0
+        with (
+            mock.patch.multiple(runs, start=stop, _train=stop),
+            mock.patch.object(runs.Run, "evaluate", evaluate_briefly),
+            mock.patch.object(campaign, "train", return_value=False),
+        ):
+            return command(arguments)
+
+    return validate
 
 
 _BENCHMARKS = [["bench", name] for name in ("all", "replay", "train", "mujoco", "atari", "exploration", "startup")]

@@ -1,28 +1,12 @@
-"""Gymnasium environments that misbehave, each in one way: `gym:campaign.hostile:NAME-v0`.
+"""Gymnasium environments that misbehave, each in one way: `gym:campaign.hostile:NAME-v0`."""
 
-A method of `Hostile` with an upper-case name is an environment: it is called at a moment that its decorator names, and
-gets the environment. What it returns replaces the result of `reset` or `step`.
-"""
-
-import os
-import shutil
-import signal
-import sys
-import threading
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-FAULT_STEP = 5
-"""The step of a copy's life at which it misbehaves, unless its fault is elsewhere."""
-Fault = Callable[[Any], Any]
-FAULTS: dict[str, dict[str, Fault]] = {}
-"""By name: what happens, by moment."""
+from campaign.faults import FAULT_STEP, FAULTS
 
 
 class Hostile(gymnasium.Env):
@@ -62,14 +46,6 @@ class Hostile(gymnasium.Env):
 
     def close(self) -> None:
         self.at("close", None)
-
-
-def fault(name: str, *moments: str) -> Callable[[Fault], Fault]:
-    def register(function: Fault) -> Fault:
-        FAULTS[name] = dict.fromkeys(moments or ("step",), function)
-        return function
-
-    return register
 
 
 def result(name: str, *, observation: Any = None, reward: Any = None, ends: Any = None, info: Any = None) -> None:
@@ -174,178 +150,6 @@ has_space("TextActions", action_space=spaces.Text(5))
 has_space("SequenceObservation", observation_space=spaces.Sequence(spaces.Discrete(3)))
 has_space("InfiniteActions", action_space=spaces.Box(-np.inf, np.inf, (2,), np.float64))
 has_space("NegativeBounds", action_space=spaces.Box(np.float32(-1e38), np.float32(3e38), (1,)))
-
-
-@fault("ExitsZero")
-def _(env: Hostile) -> None:
-    os._exit(0)
-
-
-@fault("ExitsThree", "reset")
-def _(env: Hostile) -> None:
-    os._exit(3)
-
-
-@fault("KillsItself")
-def _(env: Hostile) -> None:
-    os.kill(os.getpid(), signal.SIGABRT)
-
-
-@fault("ChangesDirectory")
-def _(env: Hostile) -> None:
-    os.makedirs("../output/elsewhere", exist_ok=True)
-    os.chdir("../output/elsewhere")
-
-
-@fault("ChangesDirectoryWhenMade", "init")
-def _(env: Hostile) -> None:
-    os.makedirs("../output/elsewhere", exist_ok=True)
-    os.chdir("../output/elsewhere")
-
-
-@fault("WritesIntoTheRun")
-def _(env: Hostile) -> None:
-    for run in Path.cwd().parent.glob("output/new"):
-        (run / "checkpoints" / "junk").mkdir(exist_ok=True)
-        (run / "checkpoints" / "99999").mkdir(exist_ok=True)
-        (run / "notes.txt").write_text("hello")
-
-
-@fault("DeletesMetrics")
-def _(env: Hostile) -> None:
-    for file in Path.cwd().parent.glob("output/new/metrics.csv"):
-        file.unlink()
-
-
-@fault("DeletesCheckpoints")
-def _(env: Hostile) -> None:
-    for folder in Path.cwd().parent.glob("output/new/checkpoints/*"):
-        shutil.rmtree(folder)
-
-
-@fault("DeletesTheRun")
-def _(env: Hostile) -> None:
-    shutil.rmtree(Path.cwd().parent / "output" / "new", ignore_errors=True)
-
-
-@fault("PrintsEscapes", "init", "reset", "step")
-def _(env: Hostile) -> None:
-    print("plain words of an environment")
-
-
-@fault("PrintsMuch")
-def _(env: Hostile) -> None:
-    os.write(1, b"x" * 100_000 + b"\n")
-
-
-@fault("ClosesStreams")
-def _(env: Hostile) -> None:
-    sys.stdout.close()
-
-
-@fault("ReplacesStreams")
-def _(env: Hostile) -> None:
-    sys.stdout = sys.stderr = None  # type: ignore[assignment]
-
-
-@fault("ChangesSpaces")
-def _(env: Hostile) -> None:
-    env.observation_space = spaces.Box(-1, 1, (7,), np.float32)
-    env.action_space = spaces.Discrete(9)
-
-
-@fault("NeverEnds")
-def _(env: Hostile) -> Any:
-    return *env.result[:2], False, False, {}
-
-
-@fault("EndsAtOnce")
-def _(env: Hostile) -> Any:
-    return *env.result[:2], True, True, {}
-
-
-@fault("SlowSteps")
-def _(env: Hostile) -> None:
-    time.sleep(0.02)
-
-
-@fault("IgnoresSignals", "init")
-def _(env: Hostile) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-@fault("StartsThreads")
-def _(env: Hostile) -> None:
-    threading.Thread(target=time.sleep, args=(1,), daemon=True).start()
-
-
-@fault("ThreadRaises", "init")
-def _(env: Hostile) -> None:
-    threading.Thread(target=lambda: time.sleep(0.01), daemon=True).start()
-
-
-@fault("Recurses")
-def _(env: Hostile) -> None:
-    def deeper(depth: int) -> int:
-        return deeper(depth + 1)
-
-    deeper(0)
-
-
-@fault("ReadOnlyObservations")
-def _(env: Hostile) -> None:
-    env.observation.setflags(write=False)
-
-
-@fault("SameArrayAlways", "reset", "step")
-def _(env: Hostile) -> Any:
-    env.__dict__.setdefault("array", np.zeros(3, np.float32))[:] = env.time
-    return env.array, *env.result[1:]
-
-
-@fault("FourResults")
-def _(env: Hostile) -> Any:
-    return env.result[:4]
-
-
-@fault("ReturnsNothing")
-def _(env: Hostile) -> Any:
-    return ()
-
-
-@fault("ResetReturnsObservation", "reset")
-def _(env: Hostile) -> Any:
-    return env.result[0]
-
-
-@fault("TakesDescriptors")
-def _(env: Hostile) -> None:
-    env.__dict__.setdefault("opened", []).extend(open(os.devnull) for _ in range(50))  # noqa: SIM115
-
-
-@fault("SeedsNumPy", "reset", "step")
-def _(env: Hostile) -> None:
-    np.random.seed(0)  # noqa: NPY002
-    np.seterr(all="raise")
-
-
-@fault("ChangesUmask", "init")
-def _(env: Hostile) -> None:
-    os.umask(0o777)
-
-
-@fault("ForksAProcess")
-def _(env: Hostile) -> None:
-    if env.life == FAULT_STEP and not os.fork():
-        os._exit(0)
-
-
-@fault("WarnsMuch", "step")
-def _(env: Hostile) -> None:
-    import warnings
-
-    warnings.warn("this environment is deprecated", stacklevel=2)
 
 
 for _name in FAULTS:

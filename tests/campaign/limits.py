@@ -63,7 +63,9 @@ def attacks() -> dict[str, Callable[[Path], Outcome]]:
         **{f"descriptors {closed} closed": _closed(closed) for closed in ((0,), (1,), (2,), (1, 2), (0, 1, 2))},
         "stdout on a full device": on_full_device,
         "stdout closed by its reader": broken_pipe,
-        **{f"sil {' '.join(words)} into a closed pipe": _into_closed_pipe(*words) for words in (("list",), ("--help",))},
+        **{
+            f"sil {' '.join(words)} into a closed pipe": _into_closed_pipe(*words) for words in (("list",), ("--help",))
+        },
     }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 from typing import Any
 
 STRINGS = (
@@ -59,10 +60,13 @@ STRINGS = (
     "mujoco:Hopper",
 )
 NUMBERS = (
-    "0 -0 -1 1 2 3 7 0.5 -0.5 1e-9 1e-320 1e308 1e309 -1e309 1e400 nan NaN inf Infinity -inf -Infinity 255 256 257 65535 "
-    "65537 2147483647 2147483648 4294967295 4294967296 9223372036854775807 9223372036854775808 18446744073709551616 "
-    "1e15 1.0 1. .5 1e 0x1 1,5 ½"
-).split() + ["9" * 30, "9" * 400, "9" * 5000, "0" * 400, "1" + "0" * 308 + ".5", "-" + "9" * 400]
+    *shlex.split(
+        "0 -0 -1 1 2 3 7 0.5 -0.5 1e-9 1e-320 1e308 1e309 -1e309 1e400 nan NaN inf Infinity -inf -Infinity 255 256 257 "
+        "65535 65537 2147483647 2147483648 4294967295 4294967296 9223372036854775807 9223372036854775808 "
+        "18446744073709551616 1e15 1.0 1. .5 1e 0x1 1,5 ½"
+    ),
+    *("9" * 30, "9" * 400, "9" * 5000, "0" * 400, "1" + "0" * 308 + ".5", "-" + "9" * 400),
+)
 
 
 def json_value(random_: random.Random) -> str:
@@ -73,7 +77,9 @@ def json_value(random_: random.Random) -> str:
             lambda: json.dumps(random_.choice(STRINGS)),
             lambda: random_.choice(NUMBERS),
             lambda: random_.choice(NUMBERS),
-            lambda: random_.choice(("null", "true", "false", "[]", "{}", "[null]", "[[]]", '{"a": 1}', "[1, 2]", '[""]')),
+            lambda: random_.choice(
+                ("null", "true", "false", "[]", "{}", "[null]", "[[]]", '{"a": 1}', "[1, 2]", '[""]')
+            ),
             lambda: "[" + ", ".join(random_.choice(NUMBERS[:12]) for _ in range(random_.randrange(5))) + "]",
             lambda: nested(random_),
             lambda: json.dumps("x" * random_.choice((100, 255, 256, 5000))),
@@ -90,7 +96,9 @@ def nested(random_: random.Random) -> str:
 def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """The path of every value in a JSON document."""
     found = [path]
-    items = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
     for key, value in items:
         found += places(value, (*path, key))
     return found

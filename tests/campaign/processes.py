@@ -18,7 +18,10 @@ LIMIT = 240.0
 
 
 def start(
-    *arguments: object, prepare: Callable[[], None] | None = None, stdout: IO[Any] | int = subprocess.PIPE, **options: Any
+    *arguments: object,
+    prepare: Callable[[], None] | None = None,
+    stdout: IO[Any] | int = subprocess.PIPE,
+    **options: Any,
 ) -> subprocess.Popen[str]:
     """`sil` with unbuffered output, in a session of its own. `prepare` is called in the new process."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -65,16 +68,14 @@ def wait_for_row(process: subprocess.Popen[str]) -> bool:
 
 def train_words(system: str, rows: int) -> list[str]:
     """The command that trains a system for some rows, with a checkpoint after each, but for --out."""
-    return ["train", *SYSTEMS[system], *SIZES, "--steps", str(64 * rows), *CHECKPOINTS]
+    return ["train", *SYSTEMS[system], *commands.SMALL, "--steps", str(64 * rows), *CHECKPOINTS]
 
 
-SIZES = "--seeds 2 --num-envs 2 --num-steps 4 --network.hidden 2 --log-every 64".split()
 CHECKPOINTS = ["--checkpoint-seconds", "0", "--checkpoints-kept", "2"]
-_SIL = commands.SMALL[commands.SMALL.index("--sil.batch-size") : commands.SMALL.index("--log-every")]
 SYSTEMS = {
-    "pure JAX": ["key-door-treasure", "--agent", "a2c+sil+exp", *_SIL],
-    "Gymnasium": ["mujoco:Hopper", "--engine", "gymnasium", "--agent", "a2c+sil", *_SIL],
-    "EnvPool": ["gym:CartPole-v1", "--engine", "envpool", "--agent", "a2c+sil", *_SIL],
+    "pure JAX": ["key-door-treasure", "--agent", "a2c+sil+exp"],
+    "Gymnasium": ["mujoco:Hopper", "--engine", "gymnasium", "--agent", "a2c+sil"],
+    "EnvPool": ["gym:CartPole-v1", "--engine", "envpool", "--agent", "a2c+sil"],
 }
 """One per kind of environment backend."""
 EXACT = ("pure JAX", "Gymnasium")
@@ -87,6 +88,7 @@ def difference(one: Path, other: Path, exact: bool = True) -> str:
     `exact`: in any bit of the last checkpoint or in any cell but those that measure time; otherwise in what there is.
     """
     from helpers import arrays, rows
+
     from self_imitation.storage import checkpoint, files
 
     steps = [checkpoint.steps(path / "checkpoints")[-1:] for path in (one, other)]

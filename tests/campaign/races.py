@@ -92,7 +92,9 @@ def readers(place: Path, random_: random.Random) -> Outcome:
     with ThreadPoolExecutor(1) as threads:
         trained = threads.submit(processes.finish, training)
         while not trained.done():
-            command = random_.choice((["evaluate", run, "--episodes", "1"], ["plot", run, "--out", place / "curves.png"]))
+            command = random_.choice(
+                (["evaluate", run, "--episodes", "1"], ["plot", run, "--out", place / "curves.png"])
+            )
             outcome = processes.run(*command)
             if outcome.status != 0:
                 processes.end(training)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from campaign.outcomes import Case, Divergence, Outcome
+from campaign.outcomes import Case, DivergenceError, Outcome
 from campaign.sandbox import Sandbox
 
 CPU_LIMIT, WALL_LIMIT = 30.0, 150.0
@@ -42,7 +42,7 @@ def call(command: Command, arguments: list[str], sandbox: Sandbox) -> tuple[int,
             status = command(arguments)
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
-    except Divergence as error:
+    except DivergenceError as error:
         (sandbox.path / "divergence").write_text(str(error))
         status = 1
     except BaseException:
@@ -69,8 +69,8 @@ class _redirected:  # noqa: N801 (a context manager)
             os.dup2(opened, number)
             os.close(opened)
         sys.stdin = open(0, closefd=False)
-        sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False, encoding="utf-8") for n in (1, 2))
-        sys.stderr.reconfigure(errors="backslashreplace")
+        sys.stdout = open(1, "w", buffering=1, closefd=False, encoding="utf-8")
+        sys.stderr = open(2, "w", buffering=1, closefd=False, encoding="utf-8", errors="backslashreplace")
 
     def __exit__(self, *_: object) -> None:
         for stream in (sys.stdout, sys.stderr):
