@@ -3,6 +3,7 @@
 A fault is a function of the environment; what it returns replaces the result of the method, which is `env.result`.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from gymnasium import spaces
 Fault = Callable[[Any], Any]
 FAULTS: dict[str, dict[str, Fault]] = {}
 """By name: what happens, by moment: init, reset, step, render or close."""
+MUCH = b"printed by an environment " * 4
 FAULT_STEP = 5
 """The step of a copy's life from which on it misbehaves, unless its fault is elsewhere."""
 
@@ -86,7 +88,9 @@ def _(env: Any) -> None:
 
 @fault("PrintsMuch")
 def _(env: Any) -> None:
-    os.write(1, b"x" * 100_000 + b"\n")
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, MUCH * 500 + b"\n")
 
 
 @fault("ClosesStreams")

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from campaign import processes
+from campaign import commands, processes
 from campaign.context import Context
+from campaign.faults import MUCH
 from campaign.outcomes import Case, Outcome, Tally
 
 ROWS = 60
 SYSTEM = "pure JAX"
 PIPE_CLOSED = 141
-NOBODY = 65_534
 
 
 class NotAllowedError(Exception):
@@ -55,12 +55,13 @@ def attacks() -> dict[str, Callable[[Path], Outcome]]:
         **{f"a file of at most {n} bytes in mid-run": _in_mid_run(resource.RLIMIT_FSIZE, n) for n in (0, 3000, 15_000)},
         **{f"{n} descriptors": _at_start(resource.RLIMIT_NOFILE, n) for n in (8, 16, 24, 40)},
         **{f"{n} descriptors in mid-run": _in_mid_run(resource.RLIMIT_NOFILE, n) for n in (4, 12)},
-        **{f"{n} GB of memory": _at_start(resource.RLIMIT_AS, n << 30) for n in (1, 2, 4)},
+        **{f"{n} GB of memory": _at_start(resource.RLIMIT_AS, n << 30) for n in (2, 3)},
         "disk full in mid-run, then free again": full_disk_for_a_moment,
         "disk full until the end": full_disk,
         "read-only in mid-run": read_only,
         "no write permission in mid-run": no_permission,
         **{f"descriptors {closed} closed": _closed(closed) for closed in ((0,), (1,), (2,), (1, 2), (0, 1, 2))},
+        **{f"output with descriptors {closed} closed": _printing(closed) for closed in ((1,), (0, 1), (0, 1, 2))},
         "stdout on a full device": on_full_device,
         "stdout closed by its reader": broken_pipe,
         **{
@@ -162,19 +163,19 @@ def read_only(place: Path) -> Outcome:
 
 
 def no_permission(place: Path) -> Outcome:
-    """As another user, since root may write everywhere."""
-    if os.geteuid():
-        raise NotAllowedError("only root can run as another user")
-    place.chmod(0o777)
-    process = _train(place / "run", user=NOBODY, group=NOBODY, cwd=place)
-    if not processes.wait_for_row(process):
-        raise NotAllowedError(f"another user can't run Python here: {processes.finish(process).stderr[-100:]!r}")
-    for folder in (place / "run", place / "run" / "checkpoints"):
-        folder.chmod(0o555)
+    """Directories in which nothing can be created or deleted; for root, only attributes of the file system do that."""
+    run = place / "run"
+    folders = [str(run), str(run / "checkpoints")]
+    lock, unlock = (["chattr", "+i"], ["chattr", "-i"]) if os.geteuid() == 0 else (["chmod", "555"], ["chmod", "755"])
+    process = _train(run)
+    processes.wait_for_row(process)
+    if shutil.which(lock[0]) is None or subprocess.run([*lock, *folders], capture_output=True).returncode:
+        processes.end(process)
+        processes.finish(process)
+        raise NotAllowedError("directories can't be protected from root here")
     outcome = processes.finish(process)
-    for folder in (place / "run", place / "run" / "checkpoints"):
-        folder.chmod(0o755)
-    return _then_resumed(outcome, place / "run", place.with_name("whole"))
+    subprocess.run([*unlock, *folders], check=True)
+    return _then_resumed(outcome, run, place.with_name("whole"))
 
 
 @contextmanager
@@ -193,6 +194,29 @@ def _closed(descriptors: tuple[int, ...]) -> Callable[[Path], Outcome]:
     def attack(place: Path) -> Outcome:
         process = _train(place / "run", prepare=lambda: [os.close(number) for number in descriptors])
         return _then_resumed(processes.finish(process), place / "run", place.with_name("whole"))
+
+    return attack
+
+
+def _printing(descriptors: tuple[int, ...]) -> Callable[[Path], Outcome]:
+    """An environment that writes to descriptors 1 and 2, as C libraries do. That must not end up in a file."""
+
+    def attack(place: Path) -> Outcome:
+        command = [
+            "train",
+            "gym:campaign.hostile:PrintsMuch-v0",
+            *commands.SMALL,
+            "--steps",
+            "64",
+            "--out",
+            place / "run",
+        ]
+        outcome = processes.run(*command, prepare=lambda: [os.close(number) for number in descriptors])
+        files = [path for path in (place / "run").rglob("*") if path.is_file()]
+        hit = [path.name for path in files if MUCH in path.read_bytes()]
+        if not files or hit:
+            return replace(outcome, divergence=f"what an environment printed is in {hit}" if hit else "no run")
+        return replace(outcome, stderr="") if outcome.status == 0 else outcome
 
     return attack
 

@@ -118,7 +118,7 @@ def judge(case: Case, outcome: Outcome) -> Failure | None:
     if outcome.status in CRASHES:
         return _failure("traceback", signal.Signals(-outcome.status).name, output[-1000:])
     if outcome.divergence:
-        return _failure("divergence", outcome.divergence, outcome.divergence)
+        return _failure("divergence", _plain(outcome.divergence), outcome.divergence)
     return _unclear(case, outcome)
 
 
