@@ -24,6 +24,8 @@ READERS = {
     ("evaluate", "{run}", "--episodes", "1", "--greedy", "--json", "{output}/results.json"): 2,
 }
 """Commands with their shares in percent."""
+STRUCTURES = 50
+"""One case in this many changes the structure of the directory."""
 BASES = ("grid", "grid", "grid", "gymnasium")
 LATEST = f"checkpoints/{commands.STEPS[-1]}"
 FOLDERS = (
@@ -56,10 +58,15 @@ def run(context: Context) -> Tally:
 
 
 def generate(random_: random.Random, bases: Path, count: int) -> Iterator[Case]:
-    for _ in range(count):
+    structures = _structures()
+    random_.shuffle(structures)
+    for number in range(count):
         base = random_.choice(BASES)
-        make = random_.choices((_table, _config, _meta, _weights, _summary, _names), (25, 30, 20, 20, 3, 2))[0]
+        make = random_.choices((_table, _config, _meta, _weights, _summary), (25, 30, 20, 20, 3))[0]
         changes, about, readers = make(random_, bases / base)
+        if number % STRUCTURES == 0:
+            changes = structures[number // STRUCTURES % len(structures)]
+            about, readers = f"{changes[0].do} {changes[0].file}", _only("evaluate", "resume", "play")
         reader = random_.choices(list(readers), list(readers.values()))[0]
         yield Case("files", reader, base, tuple(changes), about)
 
@@ -90,6 +97,9 @@ def _table(random_: random.Random, base: Path) -> Made:
 
 def _config(random_: random.Random, base: Path) -> Made:
     change = _document("config.json", base, random_)
+    if random_.random() < 0.2:
+        name = random_.choice((("env",), ("env",), ("agent",), ("preset",), ("engine",), ("network", "kind"), ("out",)))
+        change = Change("set", "config.json", name, json.dumps(random_.choice(mutations.STRINGS)))
     return [change], f"config.json {'.'.join(map(str, change.at))}", READERS
 
 
@@ -129,16 +139,18 @@ def _summary(random_: random.Random, base: Path) -> Made:
     return [_document("summary.json", base, random_)], "summary.json", {**_only("resume", "plot"), experiment: 2}
 
 
-def _names(random_: random.Random, base: Path) -> Made:
-    """Odd folders among the checkpoints, links instead of files, and files that are missing."""
-    kind = random_.randrange(3)
-    if kind == 0:
-        changes = [Change("folder", f"checkpoints/{random_.choice(FOLDERS)}", text=LATEST)]
-    elif kind == 1:
-        changes = [Change("link", random_.choice(LINKED), text=random_.choice(TARGETS))]
-    else:
-        changes = [Change("delete", random_.choice((*LINKED, f"{LATEST}/meta.json", f"{LATEST}/policy.safetensors")))]
-    return changes, f"{changes[0].do} {changes[0].file} {changes[0].text}", READERS
+def _structures() -> list[tuple[Change, ...]]:
+    """Odd folders among the checkpoints, links instead of files, files that are missing, modules that must not run."""
+    photos = "../outside/photos"
+    evil = [(Change("set", "config.json", ("env",), json.dumps(name)),) for name in mutations.STRINGS if "evil" in name]
+    return [
+        *((Change("folder", f"checkpoints/{name}", text=LATEST),) for name in FOLDERS),
+        *((Change("link", name, text=target),) for name in LINKED for target in TARGETS),
+        *((Change("delete", name),) for name in (*LINKED, f"{LATEST}/meta.json", f"{LATEST}/policy.safetensors")),
+        (Change("folder", f"{photos}/{LATEST[-3:]}", text=LATEST), Change("link", "checkpoints", text=photos)),
+        *evil,
+        *((*change, Change("set", "config.json", ("engine",), '"gymnasium"')) for change in evil),
+    ]
 
 
 def _document(file: str, base: Path, random_: random.Random) -> Change:

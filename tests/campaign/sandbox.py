@@ -1,6 +1,6 @@
 """A directory for one case: the run under attack, and everything around it that must stay as it is.
 
-run/        a copy of a base run, changed by the case        cwd/       the working directory
+run/        a copy of a base run, changed by the case        cwd/       the working directory; evilrun is the run
 output/     where commands may write                         outside/   files of the user
 """
 
@@ -35,6 +35,7 @@ class Sandbox:
         (path / "outside" / "photos" / "2019" / "beach.jpg").write_bytes(b"a picture")
         (path / "outside" / "notes.txt").write_text("do not delete\n")
         (self.cwd / "evil.py").write_text(EVIL)
+        (self.cwd / "evilrun").symlink_to("../run")
         if case.base and bases is not None:
             shutil.copytree(bases / case.base, self.run)
             (self.run / "evil.py").write_text(EVIL)

@@ -3,6 +3,7 @@
 import contextlib
 import faulthandler
 import gc
+import importlib
 import multiprocessing
 import os
 import resource
@@ -93,9 +94,10 @@ def _restore(saved: tuple[Any, ...]) -> None:
     np.seterr(**errors)
     os.chdir(directory)
     sys.path[:] = path
-    for name in ("evil", "run", "checkpoints"):
-        if name not in modules:
-            sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    for name in set(sys.modules) - modules:
+        if name.startswith("evil"):
+            del sys.modules[name]
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
