@@ -15,7 +15,11 @@ from campaign.worker import perform_all
 
 FULL, FULL_STARTED = 3_000, 60
 """Cases of the full campaign: all, and those among them that really start."""
-NAMES = [text for text in mutations.STRINGS if "evil" not in text and "/" not in text and text not in ("~", ".", "..")]
+NAMES = [
+    text.replace("\ud800", "\udcff")  # what Python makes of an argument that is not UTF-8
+    for text in mutations.STRINGS
+    if "evil" not in text and "/" not in text and text not in ("~", ".", "..")
+]
 """As names of files; a module that a user's own flag names may be imported."""
 PATHS = (
     *(f"{{output}}/{name}" for name in NAMES),
