@@ -1,15 +1,19 @@
 # make train   set everything up and train A2C+SIL on Key-Door-Treasure
 # make test    set everything up, lint, check types and run all tests
+# make campaign   attack the command line for half an hour and print what failed (docs/campaign.md)
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test install lint format clean
+.PHONY: train test campaign install lint format clean
 
 train: install
 	$(BIN)/sil train
 
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
+
+campaign: install
+	PYTHONPATH=tests $(BIN)/python -m campaign
 
 lint: install
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # Not `cli`, `config` and `settings`: they receive what the user typed and explain themselves what is wrong with it.
 CHECKED = (
-    "algorithm arrays environments experiments exploration networks registry replay report rollout storage training "
-    "types"
+    "algorithm arrays environments experiments exploration networks recording registry replay report rollout storage "
+    "training types watch"
 )
 install_import_hook([f"self_imitation.{name}" for name in CHECKED.split()], "typecheck.check")

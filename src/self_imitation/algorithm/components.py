@@ -166,3 +166,5 @@ class Agent:
     bonuses: Mapping[str, Bonus]
     self_imitation: SelfImitationConfig | None
     normaliser: Normaliser | None
+    recorded_extras: tuple[str, ...] = ()
+    """What self-imitation's replay buffer stores in addition, only to be looked at."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": ("runs:evaluate", "evaluate every seed's policy in fresh episodes and report the results"),
     "play": ("runs:play", "record an episode as a video or an animated GIF, with a summary as text"),
     "plot": ("runs:plot", "plot the learning curves of one or more runs"),
+    "watch": ("watch:watch", "show a run in the browser, also while it trains: what it remembers, imitates and does"),
     "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
     "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
     "report": ("report:report", "write a web page with the curves and tables of results"),
@@ -54,11 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with terminal.plain_warnings():
             return _dispatch(arguments)
     except UsageError as error:
-        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
-        return 2
+        return _fail(error, status=2)
     except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError) as error:
-        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
-        return 1
+        return _fail(error)
     except KeyboardInterrupt:
         print("sil: interrupted", file=sys.stderr, flush=True)
         sys.stdout.flush()
@@ -67,8 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it exits
         return 141
     except OSError as error:
-        print(f"sil: {error}", file=sys.stderr)
-        return 1
+        return _fail(error)
+
+
+def _fail(error: Exception, status: int = 1) -> int:
+    """Print an error as one line and return the exit status."""
+    terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
+    return status
 
 
 def _open_missing_streams() -> None:

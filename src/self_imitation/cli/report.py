@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
 from self_imitation.settings import setting
 from self_imitation.storage import files
@@ -37,7 +38,7 @@ def report(arguments: Sequence[str]) -> int:
     files.require_writable(out, "out", make_parents=True)
     with files.explain_failure(out):
         results_page.write(all_results, out)
-    print(f"Page: {out}\nFigures and tables: {out.with_name(out.stem + '_files')}")
+    terminal.say(f"Page: {out}\nFigures and tables: {out.with_name(out.stem + '_files')}")
     if given.open:
         webbrowser.open(out.resolve().as_uri())
     return 0

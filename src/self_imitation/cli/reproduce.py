@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import with_signal_handling
 from self_imitation.errors import UsageError
@@ -86,7 +87,7 @@ def reproduce(arguments: Sequence[str]) -> int:
             go = partial(train.train, plan.definition, plan.cases, plan.folder, command)
             finished, status = with_signal_handling(go, progress.listener)
             if not finished:
-                print(f"Stopped; progress saved. Resume with: {command}")
+                terminal.say(f"Stopped; progress saved. Resume with: {command}")
                 return status
         if given.report_only and not plan.folder.exists() and (plan.out / results.DEFINITION).exists():
             found = results.read(plan.out)
@@ -95,8 +96,8 @@ def reproduce(arguments: Sequence[str]) -> int:
         with files.explain_failure(plan.out):
             results.write(found, plan.out)
             page.write(found, plan.out)
-        print(page.summary(found))
-        print(f"Page: {plan.shown / 'README.md'}\nNext: sil report {shlex.quote(str(plan.shown))} --open")
+        terminal.say(page.summary(found))
+        terminal.say(f"Page: {plan.shown / 'README.md'}\nNext: sil report {shlex.quote(str(plan.shown))} --open")
     return 0
 
 
@@ -145,6 +146,6 @@ def _dry_run(plans: Sequence[Plan]) -> int:
 
     gpu = jax.default_backend() != "cpu"
     for plan in plans:
-        print(f"{plan.definition.title}, in {os.path.relpath(plan.folder)}:")
-        print(estimate.in_words(estimate.expect(plan.definition, plan.cases, plan.folder, gpu)))
+        terminal.say(f"{plan.definition.title}, in {os.path.relpath(plan.folder)}:")
+        terminal.say(estimate.in_words(estimate.expect(plan.definition, plan.cases, plan.folder, gpu)))
     return 0

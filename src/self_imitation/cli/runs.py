@@ -11,8 +11,6 @@ import tyro
 
 from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
-from self_imitation.environments import registry as environments
-from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
 from self_imitation.errors import UsageError
 from self_imitation.settings import setting, whole
 from self_imitation.storage import files, metrics_file, run_directory
@@ -105,12 +103,13 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 def play(arguments: Sequence[str]) -> int:
     given = parse(PlayArguments, "play", arguments)
+    from self_imitation.recording import grid_world
     from self_imitation.report import animation
     from self_imitation.training import run as runs
 
     run = runs.load(given.run, terminal.say, trust=given.trust or terminal.ask_to_import)
-    grid_world = _is_grid_world(run.config.env)
-    name = "play.gif" if grid_world else animation.default_name()
+    in_maze = grid_world.is_one(run.config.env)
+    name = "play.gif" if in_maze else animation.default_name()
     shown = Path(given.out) if given.out else run.directory.shown / name
     animation.require_format(shown)
     path = files.require_writable(shown, "out")
@@ -118,7 +117,7 @@ def play(arguments: Sequence[str]) -> int:
     episode = run.play(seed, given.greedy, given.key)
     with files.explain_failure(path), files.replacing(path) as partial:
         animation.save(episode, partial, f"{run.config.agent}, seed {seed}")
-    if grid_world:
+    if in_maze:
         print(animation.maze_text(episode))
     print(animation.to_text(episode))
     terminal.say(f"Animation: {shown}")
@@ -159,11 +158,6 @@ def _progress_reports() -> Callable[[int, int], None]:
             print(f"{ended:,} of {total:,} episodes finished", file=sys.stderr)
 
     return report
-
-
-def _is_grid_world(env: str) -> bool:
-    make = environments.find(env).pure_jax
-    return make is not None and isinstance(make(), KeyDoorTreasure)
 
 
 def _compare_with_human(game: str, score: float) -> str:

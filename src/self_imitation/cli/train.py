@@ -124,7 +124,8 @@ def _train(go: Callable[["Listener", Callable[[], bool]], tuple["Run", bool]]) -
     shown = run.directory.shown
     path = shlex.quote(str(shown))
     if finished:
-        terminal.say(f"Run: {shown}\nCurve: {shown / run.directory.curve.name}\nNext: sil play {path}")
+        next_command = "watch" if run.config.record else "play"
+        terminal.say(f"Run: {shown}\nCurve: {shown / run.directory.curve.name}\nNext: sil {next_command} {path}")
         return 0
     if status != CLOSED_PIPE:
         terminal.say(f"Stopped; progress saved. Resume with: sil resume {path}")

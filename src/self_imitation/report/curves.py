@@ -64,10 +64,10 @@ def draw(
 def figure(
     curves: Sequence[Curve], title: str = "", columns: int | None = None, measure: str = "return, mean over seeds"
 ) -> "Figure":
-    """As `draw` saves it."""
+    """As `draw` saves it. Names may contain $: they are no formulas."""
     import matplotlib
 
-    with matplotlib.rc_context({"text.parse_math": False}):  # names may contain $
+    with matplotlib.rc_context({"text.parse_math": False}):
         return _figure(curves, title, columns, measure)
 
 

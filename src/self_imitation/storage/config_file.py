@@ -19,6 +19,7 @@ ADDED: Mapping[str, object] = {
     "sil.temperature": 0.0,
     "sil.bound": "monte-carlo",
     "sil.n_steps": 5,
+    "record": False,
 }
 """Settings that earlier runs of this version don't have, and the values with which they go on as before."""
 

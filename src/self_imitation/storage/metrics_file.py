@@ -143,16 +143,23 @@ def read(directory: Path) -> list[dict[str, float]]:
     path = directory / FILE
     try:
         with files.open_regular(path, "rb") as file:
-            text = file.read().decode()
+            content = file.read()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} can't be read: {error.strerror}") from None
+    return parse(content, path)
+
+
+def parse(content: bytes, path: Path) -> list[dict[str, float]]:
+    """The rows of a table; `path` names it in errors."""
+    try:
+        text = content.decode()
         reader = csv.DictReader(line for line in io.StringIO(text, newline="") if line.endswith("\n"))
         missing = [name for name in (*LEADING, *TIMING) if name not in (reader.fieldnames or ())]
         if missing and text:
             raise ValueError(f"no column {missing[0]!r}")
         return [{name: _number(name, cell) for name, cell in row.items() if name} for row in reader]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UsageError(f"{str(path)!r} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{str(path)!r} is damaged: not text") from None
     except (ValueError, csv.Error) as error:

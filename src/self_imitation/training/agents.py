@@ -50,6 +50,7 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
         bonuses=bonuses,
         self_imitation=_self_imitation(config, learner.config.gamma) if parts.self_imitation else None,
         normaliser=_normaliser(config, spec, learner.config.gamma),
+        recorded_extras=(replay.REWARD, replay.STEPS_LEFT) if config.record else (),
     )
 
 
@@ -101,8 +102,8 @@ def initial_state(
     """How a seed begins. Can be traced, with seeds as an axis. `like`: shapes of one seed's rollouts."""
     buffer = learner_buffer = degree_state = None
     if agent.self_imitation is not None:
-        extras = lower_bounds.replay_extras(agent.self_imitation)
-        buffer = _empty_buffer(agent, like, agent.self_imitation, extras)
+        extras = dict.fromkeys((*lower_bounds.replay_extras(agent.self_imitation), *agent.recorded_extras))
+        buffer = _empty_buffer(agent, like, agent.self_imitation, tuple(extras))
         degree_state = degree.init(agent.self_imitation)
     if agent.learner.replay is not None:
         shapes = jax.eval_shape(agent.learner.to_replay, like)

@@ -2,10 +2,10 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import Policy
 from self_imitation.config import TrainConfig
 from self_imitation.environments.gymnasium import rendering
+from self_imitation.environments.gymnasium.rendering import Player
 from self_imitation.environments.registry import find
 from self_imitation.errors import UsageError
 from self_imitation.report.animation import Episode
@@ -166,31 +167,57 @@ def _in_python(
         vector.close()
 
 
+class PlayedStep(NamedTuple):
+    """One step of an episode; observations and actions are batches of 1."""
+
+    observation: Observation
+    action: np.ndarray
+    reward: float
+    next_observation: Observation
+    ended: bool
+
+
+def play_on(
+    player: Player, choose: Callable[[Observation, PRNGKeyArray], Array], observation: Observation, key: int
+) -> Iterator[PlayedStep]:
+    """Play an episode from its first observation to its end, step by step."""
+    keys, ended = jax.random.key(key), False
+    for number in itertools.count():
+        if ended:
+            return
+        action = np.asarray(choose(observation, jax.random.fold_in(keys, number)))
+        before = observation
+        observation, reward, ended = player.step(action)
+        yield PlayedStep(before, action, reward, observation, ended)
+
+
 def play(config: TrainConfig, agent: Agent, policy: Policy, greedy: bool, key: int) -> Episode:
     """One episode with pictures, of one seed's policy."""
-    entry = find(config.env)
-    if entry.gym_id is None and entry.atari_rom is None:
-        raise UsageError(f"env: {config.env!r} can't be rendered; register it with a render_id")
-    player = rendering.make_player(entry.gym_id, entry.atari_rom)
-    choose, keys = jax.jit(partial(act, agent, greedy)), jax.random.key(key)
+    player = rendering.make_player(*renderable(config.env))
+    choose: Any = jax.jit(partial(act, agent, greedy))
     every = max(1, round(player.steps_per_second / FRAMES_PER_SECOND))
-    frames: dict[int, np.ndarray] = {}
-    seen: list[Observation] = []
-    actions: list[np.ndarray] = []
-    rewards: list[float] = []
-    ended = False
+    steps: list[PlayedStep] = []
     try:
         observation = player.reset(key)
-        while not ended and len(frames) < MAX_FRAMES:
-            if len(actions) % every == 0:
-                frames[len(actions)] = player.picture()
-            seen.append(observation)
-            action = np.asarray(choose(policy, observation, jax.random.fold_in(keys, len(actions))))
-            observation, reward, ended = player.step(action)
-            actions.append(action[0])
-            rewards.append(reward)
-        frames[len(actions)] = player.picture()
+        frames = {0: player.picture()}
+        for step in play_on(player, partial(choose, policy), observation, key):
+            steps.append(step)
+            if len(frames) == MAX_FRAMES or step.ended:
+                break
+            if len(steps) % every == 0:
+                frames[len(steps)] = player.picture()
+        frames[len(steps)] = player.picture()
     finally:
         player.close()
-    observations = jax.tree.map(lambda *leaves: np.concatenate(leaves), *seen, observation)
-    return Episode(observations, np.stack(actions), np.array(rewards), frames, player.steps_per_second, ended)
+    seen = [step.observation for step in steps] + [steps[-1].next_observation]
+    observations = jax.tree.map(lambda *leaves: np.concatenate(leaves), *seen)
+    actions, rewards = np.concatenate([step.action for step in steps]), np.array([step.reward for step in steps])
+    return Episode(observations, actions, rewards, frames, player.steps_per_second, steps[-1].ended)
+
+
+def renderable(env: str) -> tuple[str | None, str | None]:
+    """Gymnasium id and Atari ROM of an environment that can be rendered; raises `UsageError` for others."""
+    entry = find(env)
+    if entry.gym_id is None and entry.atari_rom is None:
+        raise UsageError(f"env: {env!r} can't be rendered; register it with a render_id")
+    return entry.gym_id, entry.atari_rom

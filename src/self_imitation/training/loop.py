@@ -23,7 +23,7 @@ from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training import backends, memory
+from self_imitation.training import backends, memory, recorder
 from self_imitation.training.backends import Backend
 from self_imitation.training.trainer import Trainer
 
@@ -111,6 +111,8 @@ class Training:
             keep_bytes = self.counters.metrics_bytes if self._resumed else None
             self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes, listener.message)
             self._rewarded = {int(row["seed"]) for row in metrics_file.read(run.path) if _has_reward(row)}
+            self.recorder = recorder.create(run.path, config, self.trainer, listener.message)
+            self.recorder.resume_from(self._step if self._resumed else -1)
         except BaseException:
             self.trainer.close()
             raise
@@ -130,14 +132,17 @@ class Training:
                     self.trainer.compile()
             if not self._resumed:
                 self._save()  # from now on, a run without a checkpoint is one whose checkpoints were deleted
+            self.recorder.start(self._step)
             with self._explain_out_of_memory():
                 self._train(stop)
+            self.recorder.end(self._step, counters.seconds, counters.iteration >= config.iterations)
             if counters.iteration != self.saved_at and not self._save():
                 raise UsageError(f"out: the last checkpoint could not be written; {self._kept()}")
         except FaultyEnvironmentError as error:
             text = f"environment {config.env}: {error}; training stopped, {self._kept()}"
             raise FaultyEnvironmentError(text) from error.__cause__
         finally:
+            self.recorder.close()
             self.metrics.close()
             if problem := self.trainer.close():
                 self.listener.message(f"environment {config.env}: {problem}; ignored, training had ended")
@@ -157,6 +162,11 @@ class Training:
             if self._checkpoint_is_due():
                 self._save()
                 self._last_save = time.monotonic()
+
+    @property
+    def _step(self) -> int:
+        """Steps that every seed has made."""
+        return self.counters.iteration * self.config.steps_per_iteration
 
     def _checkpoint_is_due(self) -> bool:
         return time.monotonic() - self._last_save >= self.config.checkpoint_seconds
@@ -217,7 +227,7 @@ class Training:
         iterations = int(measured.iterations[0])
         if not iterations:
             return
-        config, step = self.config, counters.iteration * self.config.steps_per_iteration
+        config, step = self.config, self._step
         rate = iterations * config.steps_per_iteration * config.seeds / (counters.seconds - counters.row_seconds)
         rows: list[Row] = []
         for i, seed in enumerate(config.seed_numbers):
@@ -245,6 +255,7 @@ class Training:
         except OSError as error:
             self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.shown)}")
         self.listener.logged(rows)
+        self.recorder.logged(step, counters.seconds, rows)
         self._warn_if_nothing_to_learn_from(rows)
 
     def _warn_if_nothing_to_learn_from(self, rows: list[Row]) -> None:
@@ -274,7 +285,7 @@ class Training:
 
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""
-        step = self.counters.iteration * self.config.steps_per_iteration
+        step = self._step
         self.run.require_usable()
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()

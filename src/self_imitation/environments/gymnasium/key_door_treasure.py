@@ -10,7 +10,7 @@ from self_imitation.environments.jax import maze
 from self_imitation.errors import UsageError, bad_value
 
 
-class _Transitions(NamedTuple):
+class Transitions(NamedTuple):
     """Result of every action in every state: arrays [*observation, action]."""
 
     max_episode_steps: int
@@ -21,7 +21,7 @@ class _Transitions(NamedTuple):
 
 
 @cache
-def _transitions(apples: bool) -> _Transitions:
+def transitions(apples: bool) -> Transitions:
     """Tabulate the pure-JAX environment once, so that a step is a look-up."""
     import jax
     import jax.numpy as jnp
@@ -41,7 +41,7 @@ def _transitions(apples: bool) -> _Transitions:
         first = environment.observe(environment.reset(jax.random.key(0)))
     tables = [np.asarray(table) for table in (steps.observation, steps.reward, steps.terminated)]
     observation, reward, terminated = (table.reshape(*levels, *table.shape[1:]) for table in tables)
-    return _Transitions(MAX_EPISODE_STEPS, observation, reward, terminated, np.asarray(first))
+    return Transitions(MAX_EPISODE_STEPS, observation, reward, terminated, np.asarray(first))
 
 
 class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -56,7 +56,7 @@ class KeyDoorTreasureEnv(gymnasium.Env[np.ndarray, np.int64]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise bad_value("render_mode", render_mode, "allowed: None, ansi, rgb_array")
         self.render_mode = render_mode
-        self._transitions = _transitions(apples)
+        self._transitions = transitions(apples)
         *levels, actions = self._transitions.reward.shape
         highest = np.array(levels, np.float32) - 1
         self.observation_space = gymnasium.spaces.Box(np.zeros_like(highest), highest, dtype=np.float32)

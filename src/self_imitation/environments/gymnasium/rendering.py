@@ -24,8 +24,10 @@ DEFAULT_STEPS_PER_SECOND = 30.0
 ATARI_HEIGHT, ATARI_WIDTH = 210, 160
 
 
-def make_player(gym_id: str | None, atari_rom: str | None) -> "Player":
+def make_player(gym_id: str | None, atari_rom: str | None, mujoco_pixels: int | None = None) -> "Player":
     """A Gymnasium environment by its id, or an Atari game by the name of its ROM.
+
+    `mujoco_pixels`: height and width of MuJoCo's pictures, which take long to render without a GPU. None: as usual.
 
     Raises `UsageError` if the environment can't be rendered as an array.
     """
@@ -33,7 +35,7 @@ def make_player(gym_id: str | None, atari_rom: str | None) -> "Player":
         assert atari_rom is not None
         game = AtariInColour(atari_rom)
         return Player(game, game.spaces, f"atari:{atari_rom}")
-    env = _make_renderable(gym_id)
+    env = _make_renderable(gym_id, mujoco_pixels)
     return Player(env, env.spaces, gym_id)
 
 
@@ -110,10 +112,12 @@ class AtariInColour(gymnasium.Env[np.ndarray, Any]):
             emulator.close()
 
 
-def _make_renderable(gym_id: str) -> CheckedEnv:
+def _make_renderable(gym_id: str, mujoco_pixels: int | None) -> CheckedEnv:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame renders to arrays, without looking for a screen
     # The default camera of MuJoCo tasks stays behind while the body runs away.
-    camera = {"camera_name": "track"} if is_mujoco(gym_id) else {}
+    camera: dict[str, Any] = {"camera_name": "track"} if is_mujoco(gym_id) else {}
+    if camera and mujoco_pixels is not None:
+        camera |= {"width": mujoco_pixels, "height": mujoco_pixels}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*render_modes.*")
         try:
