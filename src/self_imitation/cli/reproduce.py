@@ -89,7 +89,7 @@ def reproduce(arguments: Sequence[str]) -> int:
             if not finished:
                 terminal.say(f"Stopped; progress saved. Resume with: {command}")
                 return status
-        if given.report_only and not plan.folder.exists() and (plan.out / results.DEFINITION).exists():
+        if given.report_only and not os.path.exists(plan.folder) and (plan.out / results.DEFINITION).exists():
             found = results.read(plan.out)
         else:
             found = collect.collect(plan.definition, plan.folder, plan.planned)

@@ -1,6 +1,7 @@
 """The runs of an experiment: their configs, training and resuming."""
 
 import glob
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -107,7 +108,7 @@ def check(definition: Definition) -> None:
 def train(config: TrainConfig, command: str, listener: Listener, stop: Callable[[], bool]) -> bool:
     """Train a run, or resume it; a finished one is left as it is. Returns whether it is finished."""
     run = directory(config)
-    if not run.config_file.exists():
+    if not os.path.exists(run.config_file):
         done, finished = training.start(config, listener, stop)
     else:
         require_same(run, config)
@@ -155,6 +156,7 @@ def require_same(run: RunDirectory, wanted: TrainConfig, but: Iterable[str] = ()
 def batches(definition: Definition, case: Case, folder: Path) -> list[RunDirectory]:
     """The runs of a case that exist: of the first seeds, and of seeds that were added."""
     name = definition.directory(case.task, case.agent)
-    added = [path for path in folder.glob(f"{glob.escape(name)}_seed-*") if path.name.rpartition("-")[2].isdigit()]
+    found = (folder / other for other in glob.glob(f"{glob.escape(name)}_seed-*", root_dir=folder))
+    added = [path for path in found if path.name.rpartition("-")[2].isdigit()]
     added.sort(key=lambda path: int(path.name.rpartition("-")[2]))
-    return [run for path in (folder / name, *added) if (run := RunDirectory(path)).config_file.exists()]
+    return [run for path in (folder / name, *added) if os.path.exists((run := RunDirectory(path)).config_file)]

@@ -134,10 +134,11 @@ def destination(config: TrainConfig) -> Path:
 
 
 def _require_unused(run: RunDirectory) -> None:
-    if run.config_file.exists():
+    names = os.listdir(run.path) if os.path.isdir(run.path) else []  # once: another process may create the run
+    if run.config_file.name in names:
         resume = f"sil resume {shlex.quote(str(run.shown))}"
         raise UsageError(f"{run.shown} already contains a run; continue it with: {resume}")
-    if run.path.is_dir() and any(not _is_leftover(path.name) for path in run.path.iterdir()):
+    if not all(map(_is_leftover, names)):
         raise bad_value("out", str(run.shown), "allowed: a new or an empty directory")
 
 
