@@ -12,7 +12,7 @@ from self_imitation.experiments.results import Curve, Results, Score
 HOSTILE = "<b>bold</b><img src=x onerror='window.hacked = 1'>"
 TEXT = f"""
 title = "Sample {HOSTILE}"
-introduction = "An **introduction** with {HOSTILE} in it."
+introduction = "An **introduction** with {HOSTILE} in it, a [file](there.md) and a [page](https://example.org)."
 steps = 1000
 seeds = 3
 best_every = 500

@@ -1,5 +1,7 @@
 """Experiments as data: what the shipped ones are, and what is wrong with a file."""
 
+import dataclasses
+import re
 from itertools import product
 from pathlib import Path
 
@@ -8,7 +10,7 @@ from experiments.small import SMALL, small
 
 from self_imitation.errors import UsageError
 from self_imitation.experiments import definition as definitions
-from self_imitation.experiments import runs
+from self_imitation.experiments import runs, search
 
 PAPER = ("montezuma", "grid-worlds", "hard-exploration", "atari-49", "acper", "mujoco", "mujoco-delayed")
 BEYOND = ("mujoco-tuned", "systems", "sparse", "atari-bonuses")
@@ -25,6 +27,26 @@ def test_shipped_experiments_can_be_trained_and_survive_being_written(name):
 
 def test_every_shipped_experiment_is_listed_above():
     assert definitions.shipped() == sorted([*PAPER, *BEYOND])
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+
+
+def test_the_page_about_experiments_lists_all_of_them_and_every_field():
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", DOCS.split("sil reproduce all")[0], re.M)) == set(
+        definitions.shipped()
+    )
+    for kind in (definitions.Definition, definitions.Task, definitions.Agent, definitions.Claim):
+        for field in dataclasses.fields(kind):
+            assert f"`{field.name}`" in DOCS or field.name in ("tasks", "agents", "claims"), field.name
+
+
+def test_the_examples_of_the_page_are_experiments():
+    whole, part = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
+    runs.check(definitions.parse(whole, "lake.toml", "lake"))
+    text = whole.replace('[[agent]]\nagent = "ppo+sil"\n', part, 1)
+    (searched,) = (agent for agent in definitions.parse(text, "lake.toml", "lake").agents if agent.search)
+    assert len(search.candidates(searched)) == 4
 
 
 def configs(name):

@@ -1,5 +1,6 @@
 """What an experiment would train, and how long that takes."""
 
+import pytest
 from experiments.small import SMALL, small, write_runs
 
 from self_imitation.experiments import definition as definitions
@@ -17,6 +18,11 @@ def test_new_runs_are_estimated_by_the_table_of_rates(tmp_path):
     assert (plain.name, plain.steps, plain.seeds, plain.state) == ("Maze_a2c", 8000, 2, "new")
     assert counting.rate == plain.rate, "that of the agent without its bonus"
     assert plain.seconds == 16_000 / plain.rate
+
+
+def test_five_seeds_on_two_cores_take_as_long_as_six(tmp_path):
+    five, six = (expected(definitions.resized(small(LONG), seeds=seeds), tmp_path)[0] for seeds in (5, 6))
+    assert five.seconds == pytest.approx(six.seconds)
 
 
 def test_unfinished_runs_are_estimated_by_their_own_rate(tmp_path):
@@ -39,7 +45,9 @@ def test_finished_runs_take_no_time(tmp_path):
 
 def test_runs_whose_rate_was_never_measured_are_counted_apart(tmp_path):
     text = LONG.replace("key-door-treasure", "gym:CartPole-v1")
-    assert "about 0 s, and 2 runs for which no rate was measured" in estimate.in_words(expected(small(text), tmp_path))
+    assert "32,000 steps of all seeds: 2 runs for which no rate was measured" in estimate.in_words(
+        expected(small(text), tmp_path)
+    )
 
 
 def test_atari_is_estimated_for_a_gpu_if_there_is_one(tmp_path):

@@ -89,6 +89,7 @@ def test_all_means_every_experiment_that_has_what_is_selected(capsys, here):
     [
         ("nothing.toml", "no such file: 'nothing.toml'"),
         ("bad.toml", "bad.toml: steps: 'x' is not allowed; allowed: an integer >= 1"),
+        ("searched.toml --dry-run", "agent 'a2c+exp': log_every: -1 is not allowed; allowed: an integer >= 1"),
         ("grid-world", "experiment: 'grid-world' is unknown; did you mean 'grid-worlds'?"),
         ("my.toml --only foo", "only: 'foo' is unknown"),
         ("all --only foo", "only: 'foo' is unknown"),
@@ -100,6 +101,8 @@ def test_all_means_every_experiment_that_has_what_is_selected(capsys, here):
 )
 def test_bad_input_is_one_clear_line(capsys, here, arguments, message):
     (here / "bad.toml").write_text(SMALL.replace("steps = 160", 'steps = "x"'))
+    text = ONE_SEED.replace("log_every = 80, ", "")
+    (here / "searched.toml").write_text(f"{text}[agent.search]\nlog_every = [80, -1]\n")
     status, out, err = call(capsys, *arguments.split())
     assert (status, out) == (2, "")
     assert message in err

@@ -30,6 +30,11 @@ def test_the_page_links_the_files_that_exist(reported):
     assert all((reported / link).is_file() for link in links)
 
 
+def test_links_to_files_of_the_results_directory_are_plain_text(reported):
+    page = (reported / "report.html").read_text()
+    assert 'in it, a file and a <a href="https://example.org">page</a>.' in page
+
+
 def test_experiments_of_the_paper_without_results_are_listed_as_not_run(reported):
     page = (reported / "report.html").read_text()
     assert re.search(r"not run</span>\s*A2C\+SIL improves A2C on 35 of 49 Atari games", page)

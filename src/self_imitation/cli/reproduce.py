@@ -118,7 +118,7 @@ def _plans(given: ReproduceArguments) -> list[Plan]:
 
 def _plan(given: ReproduceArguments, experiment: str, folder: Path | None, out: str | None) -> Plan:
     from self_imitation.experiments import definition as definitions
-    from self_imitation.experiments import runs
+    from self_imitation.experiments import runs, search
 
     planned = definitions.read(experiment)
     definition = definitions.resized(planned, given.scale, given.steps, given.seeds, given.seed)
@@ -126,6 +126,9 @@ def _plan(given: ReproduceArguments, experiment: str, folder: Path | None, out: 
     cases = runs.cases(definition, given.only)
     own = planned.name if given.scale == 1 else f"{planned.name}_scale-{given.scale:g}"
     folder = folder or Path("runs") / own
+    for case in cases:
+        if case.agent.search:
+            search.configs(definition, case, folder)  # every candidate is checked before anything is trained
     whole = definition == planned and not given.only
     return Plan(planned, definition, cases, folder, Path(out or (f"results/{own}" if whole else folder / "report")))
 

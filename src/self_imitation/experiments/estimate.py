@@ -1,6 +1,7 @@
 """What an experiment would train, and how long that takes by measured rates."""
 
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -14,6 +15,7 @@ from self_imitation.experiments import runs, search
 from self_imitation.experiments.definition import Definition
 from self_imitation.experiments.runs import Case
 from self_imitation.registry import SELF_IMITATION
+from self_imitation.report.results_tables import duration
 from self_imitation.storage import metrics_file
 
 
@@ -68,13 +70,18 @@ def _expected(config: TrainConfig, folder: Path, gpu: bool) -> Expected:
 
 
 def _measured(config: TrainConfig, gpu: bool) -> tuple[float | None, str]:
-    """From the table of measured rates: that of the agent, or of the same one without bonuses."""
+    """From the table of measured rates: that of the agent, or of the same one without bonuses.
+
+    Seeds that can't be divided equally among the workers of that machine leave some of them idle.
+    """
     without_bonuses = f"{config.parts.learner}{f'+{SELF_IMITATION}' * config.parts.self_imitation}"
     device = "gpu" if gpu and config.env.startswith("atari:") else "cpu"
     for agent in (config.agent, without_bonuses):
         for row in _rates():
             if fnmatch(config.env, row["env"]) and fnmatch(agent, row["agent"]) and row["device"] == device:
-                return float(row["steps_per_second"]), row["machine"]
+                workers = int(row["workers"])
+                busy = config.seeds / (workers * math.ceil(config.seeds / workers))
+                return busy * float(row["steps_per_second"]), row["machine"]
     return None, "not measured"
 
 
@@ -82,13 +89,6 @@ def _rates() -> list[dict[str, str]]:
     file = resources.files("self_imitation.experiments").joinpath("rates.csv")
     with file.open(encoding="utf-8") as opened:
         return list(csv.DictReader(opened))
-
-
-def duration(seconds: float) -> str:
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def in_words(expected: Sequence[Expected]) -> str:
@@ -102,9 +102,10 @@ def in_words(expected: Sequence[Expected]) -> str:
     total = sum(run.seconds or 0.0 for run in left)
     steps = sum((run.steps - run.made) * run.seeds for run in left)
     unknown = sum(run.seconds is None for run in left)
-    lines.append(f"{len(left)} of {len(expected)} runs to train, {steps:,} steps of all seeds: about {duration(total)}")
-    if unknown:
-        lines[-1] += f", and {unknown} runs for which no rate was measured"
+    known = [f"about {duration(total)}"] if unknown < len(left) or not left else []
+    unmeasured = [f"{unknown} runs for which no rate was measured"] if unknown else []
+    time = " and ".join(known + unmeasured)
+    lines.append(f"{len(left)} of {len(expected)} runs to train, {steps:,} steps of all seeds: {time}")
     if sources := sorted({run.source for run in left if run.rate}):
         lines.append(f"Rates were measured on: {'; '.join(sources)}. Other machines differ.")
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """The runs of an experiment: their configs, training and resuming."""
 
+import glob
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -140,10 +141,6 @@ def require_same(run: RunDirectory, wanted: TrainConfig, but: Iterable[str] = ()
 def batches(definition: Definition, case: Case, folder: Path) -> list[RunDirectory]:
     """The runs of a case that exist: of the first seeds, and of seeds that were added."""
     name = definition.directory(case.task, case.agent)
-    added = sorted(folder.glob(f"{_escaped(name)}_seed-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    found = [RunDirectory(path) for path in (folder / name, *added)]
-    return [run for run in found if run.config_file.exists()]
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+    added = [path for path in folder.glob(f"{glob.escape(name)}_seed-*") if path.name.rpartition("-")[2].isdigit()]
+    added.sort(key=lambda path: int(path.name.rpartition("-")[2]))
+    return [run for path in (folder / name, *added) if (run := RunDirectory(path)).config_file.exists()]

@@ -51,7 +51,15 @@ class Bars:
 
     def data(self) -> dict[str, Any]:
         series = [own.data() for own in self.series]
-        return {"names": list(self.names), "series": series, "x": self.x, "reference": self.reference}
+        own = {"names": list(self.names), "x": self.x, "reference": self.reference, "range": self.range()}
+        return {**own, "series": series}
+
+    def range(self) -> tuple[float, float]:
+        """From the least to the greatest value and a little more; intervals of few seeds may reach far beyond."""
+        values = np.concatenate([[0.0, self.reference], *(own.values for own in self.series)])
+        least, greatest = float(np.nanmin(values)), float(np.nanmax(values))
+        room = 0.25 * (greatest - least)
+        return (least - room if least < 0 else least), greatest + room
 
     def table(self, caption: str) -> Table:
         rows = [{"name": name, **{own.name: own.text[at] for own in self.series}} for at, name in enumerate(self.names)]
@@ -72,6 +80,7 @@ class Bars:
         axis.axvline(self.reference, color="#555555", linewidth=0.8, linestyle=":")
         axis.set_yticks(range(len(self.names)), self.names)
         axis.invert_yaxis()
+        axis.set_xlim(self.range())
         axis.set_xlabel(self.x)
         _tidy(axis, legend=len(self.series) > 1)
         return figure

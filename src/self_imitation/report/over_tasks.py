@@ -17,6 +17,8 @@ from self_imitation.report.tables import Cell, Estimate, Number, Table
 
 PAPER_COLOUR = "#8a8f98"
 THRESHOLDS = 101
+HIGHEST = 8.0
+"""Threshold of performance profiles; a few Atari games have normalised scores far above it."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ def aggregates(results: Results, common: Common) -> tuple[Table, list[Figure]]:
 
 
 def _profile(name: str, common: Common, drawn: Sequence[Style]) -> Figure:
-    highest = max(float(np.quantile(scores, 0.98)) for scores in common.scores.values())
-    at = np.linspace(min(0.0, *(float(own.min()) for own in common.scores.values())), max(1.0, highest), THRESHOLDS)
+    every = np.concatenate([scores.ravel() for scores in common.scores.values()])
+    at = np.linspace(min(0.0, float(every.min())), min(max(1.0, float(every.max())), HIGHEST), THRESHOLDS)
     series = []
     for style in drawn:
         found = aggregate.performance_profile(common.scores[style.name], at)
@@ -186,7 +188,8 @@ def relative(results: Results) -> Figure | None:
     gained = sum(value.mean > 100 * aggregate.IMPROVED for value in ran)
     summary = (
         f"Relative gain of {first} over {second} by game, in per cent (Wang et al. 2016). Above 1 % in the paper on "
-        f"{improved} of {len(paper)} games; here on {gained} of the {len(ran)} games that were run."
+        f"{improved} of {len(paper)} games; here on {gained} of the {len(ran)} games that were run. Intervals "
+        "are those of the differences between agents."
     )
     drawing = Bars([own[at].name for at in order], series, "relative gain, %")
     return Figure(f"{results.definition.name}-relative", f"Relative gain of {first} over {second}", summary, drawing)

@@ -84,7 +84,7 @@ def _page(
         "experiments": [
             {
                 "id": section.id,
-                "measure": "return, mean over seeds",
+                "measure": "return",
                 "agents": [{"name": s.name, "colour": s.css, "dashed": s.dashed} for s in section.agents],
                 "panels": [panel.data for panel in section.panels],
             }

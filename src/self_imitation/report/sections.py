@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from self_imitation.experiments import page
 from self_imitation.experiments.definition import to_toml
 from self_imitation.experiments.results import Results
 from self_imitation.report import charts, curves, figures, findings, over_tasks, results_tables
@@ -14,6 +15,7 @@ from self_imitation.report.findings import Finding, Mark
 from self_imitation.report.tables import Table
 
 if TYPE_CHECKING:
+    from markdown_it.token import Token
     from markupsafe import Markup
 
 MEASURES = {
@@ -89,8 +91,8 @@ def _parts(results: Results, folder: Path) -> list[Part]:
     if common := over_tasks.common_scores(results):
         table, drawn = over_tasks.aggregates(results, common)
         text = (
-            f"Scores are 0 and 1 at the levels in the experiment's definition. {len(common.tasks)} of "
-            f"{len(results.definition.tasks)} tasks have scores of all agents: {', '.join(common.tasks)}."
+            f"Over the {len(common.tasks)} of {len(results.definition.tasks)} tasks on which all agents were run. "
+            "The experiment's definition says which scores count as 0 and as 1."
         )
         parts.append(Part("Over all tasks", [table], [_chart(figure, folder) for figure in drawn], text))
     if gain := over_tasks.relative(results):
@@ -146,26 +148,31 @@ def _curves_note(results: Results) -> str:
 
 def _draw_curves(results: Results, folder: Path) -> list[str]:
     definition = results.definition
-    drawn = [
-        curves.Curve(
-            curve.agent,
-            charts.panel_title(definition, definition.task(task), definition.agent(agent)),
-            curve.seeds,
-            curve.steps,
-            curve.values,
-        )
-        for task, agent in results.cases()
-        if (curve := results.curve(task, agent))
-    ]
-    return figures.save(curves.figure(drawn, columns=definition.columns), folder, f"{definition.name}-curves")
+    drawn = curves.figure(page.drawn_curves(results), columns=definition.columns, measure=page.AXIS[definition.measure])
+    return figures.save(drawn, folder, f"{definition.name}-curves")
 
 
 def _markdown(text: str) -> "Markup":
-    """HTML in the text stays text."""
+    """Without relative links; HTML in the text stays text."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
-    return Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    for block in tokens:
+        block.children = _without_relative_links(block.children or [])
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _without_relative_links(tokens: "Sequence[Token]") -> "list[Token]":
+    """They are relative to the results directory, where the page need not be; their text stays."""
+    kept, inside = [], False
+    for token in tokens:
+        if token.type == "link_open":
+            inside = not str(token.attrGet("href")).startswith(("https:", "http:"))
+        if not (inside and token.type in ("link_open", "link_close")):
+            kept.append(token)
+    return kept
 
 
 def _provenance(results: Results) -> list[tuple[str, str]]:

@@ -70,10 +70,21 @@ const page = (() => {
       plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: 48, r: 12, t: 12, b: 44 },
       hovermode: "x unified",
-      hoverlabel: { bgcolor: colour("var(--surface)"), bordercolor: colour("var(--line)"), font: { color: colour("var(--ink)") } },
+      hoverlabel: {
+        bgcolor: colour("var(--surface)"),
+        bordercolor: colour("var(--line)"),
+        font: { color: colour("var(--ink)") },
+      },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
       showlegend: false,
-      xaxis: axis(x),
+      // Where one points: a line one pixel wide, without an outline.
+      xaxis: {
+        ...axis(x),
+        showspikes: true,
+        spikemode: "across",
+        spikethickness: -1,
+        spikecolor: colour("var(--muted)"),
+      },
       yaxis: axis(y),
     };
   }

@@ -29,7 +29,8 @@
   }
 
   function hoverText(curve, name, at, digits) {
-    const interval = curve.low[at] === null ? "" : ` (${format(curve.low[at], digits)} to ${format(curve.high[at], digits)})`;
+    const interval =
+      curve.low[at] === null ? "" : ` (${format(curve.low[at], digits)} to ${format(curve.high[at], digits)})`;
     const mean = curve.mean[at] === null ? "–" : format(curve.mean[at], digits);
     return `${plain(name)}: ${mean}${interval}, n = ${curve.n[at]}`;
   }
@@ -137,14 +138,18 @@
         textposition: "none",
         hovertemplate: `%{y}<br>${plain(series.name)}: %{text}<extra></extra>`,
       }));
-      Object.assign(layout, { hovermode: "closest", bargap: 0.3, showlegend: figure.series.length > 1, legend: LEGEND });
+      Object.assign(layout, {
+        hovermode: "closest",
+        bargap: 0.3,
+        showlegend: figure.series.length > 1,
+        legend: LEGEND,
+      });
       layout.height = 110 + names.length * (10 + 14 * figure.series.length);
       layout.margin.t = layout.showlegend ? 40 : 12;
       Object.assign(layout.yaxis, { autorange: "reversed", gridcolor: "rgba(0,0,0,0)", type: "category", dtick: 1 });
-      if (figure.reference !== undefined) {
-        const line = { color: page.colour("var(--muted)"), width: 1, dash: "dot" };
-        layout.shapes = [{ type: "line", x0: figure.reference, x1: figure.reference, yref: "paper", y0: 0, y1: 1, line }];
-      }
+      layout.xaxis.range = figure.range;
+      const line = { color: page.colour("var(--muted)"), width: 1, dash: "dot" };
+      layout.shapes = [{ type: "line", x0: figure.reference, x1: figure.reference, yref: "paper", y0: 0, y1: 1, line }];
       return [traces, layout];
     };
   }
