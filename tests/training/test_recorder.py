@@ -8,6 +8,7 @@ from helpers import Recorder as Messages
 from helpers import arrays, interrupt_after, rows, small_config, small_run
 
 from self_imitation.algorithm import iteration
+from self_imitation.environments.gymnasium.rendering import Player
 from self_imitation.errors import UsageError
 from self_imitation.recording import grid_world
 from self_imitation.recording.series import PLAYED, SNAPSHOTS, Series
@@ -16,7 +17,7 @@ from self_imitation.training.played_episodes import PlayedEpisodes
 from self_imitation.training.run import continue_run, start
 from self_imitation.training.snapshots import Snapshots
 
-CARTPOLE = {"env": "gym:CartPole-v1", "engine": "gymnasium", "steps": 400, "log_every": 200, "normalise.rewards": True}
+CARTPOLE = {"env": "gym:CartPole-v1", "engine": "gymnasium", "steps": 400, "log_every": 200}
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,16 @@ def test_an_episode_is_played_and_filmed(cartpole):
     assert episode["seed"] in cartpole.seeds
 
 
+def test_where_pictures_take_long_there_are_fewer(cartpole, monkeypatch):
+    playing, clock = PlayedEpisodes("gym:CartPole-v1", cartpole._agent), Clock(monkeypatch)
+    for seconds, expected in ((1e-3, 48), (0.1, 20), (9.0, 8)):
+        monkeypatch.setattr(Player, "picture", lambda *_, s=seconds: clock.take(s) or np.zeros((4, 4, 3), np.uint8))
+        film = playing.play(cartpole._policies, 0, 0, 0.0)["film"]
+        assert len(film["steps"]) <= expected + 1
+        assert len(film["steps"]) >= min(expected, film["steps"][-1]) / 2
+    playing.close()
+
+
 def test_snapshots_after_the_checkpoint_are_removed(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         run, _ = start(small_config(tmp_path / "run", record=True), Messages(), interrupt_after(7, patch))
@@ -148,7 +159,7 @@ def test_a_failure_is_reported_once_and_training_goes_on(tmp_path, monkeypatch):
 def test_an_environment_that_can_not_be_rendered_is_noted(cartpole, tmp_path, monkeypatch):
     unseen = PlayedEpisodes("gym:gymnasium_probes:ThreeSteps-v0", cartpole._agent)
     with pytest.raises(UsageError, match="can't be rendered; it has no render mode 'rgb_array'") as refused:
-        unseen.play(cartpole._policies, 0, 0)
+        unseen.play(cartpole._policies, 0, 0, 9.0)
     monkeypatch.setattr(PlayedEpisodes, "play", lambda *arguments: PlayedEpisodes._play(unseen, *arguments[1:]))
     messages = Messages()
     run, finished = start(small_config(tmp_path / "run", record=True, **CARTPOLE), messages)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,7 @@ class Camera:
     def __init__(self, picture: Callable[[], np.ndarray], most: int, expected_steps: float):
         """`most`: pictures that are kept, besides the last; an even number. `expected_steps`: a guess of the length."""
         self._picture, self._most = picture, most
-        self._every = max(1, round(expected_steps / most))
+        self._every = max(1, math.ceil(expected_steps / most))
         self._pictures: dict[int, np.ndarray] = {}
 
     def look(self, step: int) -> None:

@@ -1,5 +1,6 @@
 """Episodes that the present policy plays in a rendered copy of its environment: the content of record/played."""
 
+import time
 import warnings
 from functools import cached_property, partial
 from typing import Any
@@ -18,7 +19,9 @@ from self_imitation.recording.remembered import rounded
 from self_imitation.training import evaluation
 from self_imitation.types import Observation
 
-PICTURES = 48
+MAX_PICTURES, MIN_PICTURES = 48, 8
+PICTURE_SECONDS = 2.0
+"""Where a picture takes long, as many are taken as fit into this time."""
 MAX_STEPS = 5000
 """A longer episode is cut."""
 
@@ -29,22 +32,24 @@ class PlayedEpisodes:
     def __init__(self, env: str, agent: Agent):
         self._env = env
         self._choose: Any = jax.jit(partial(_choose, agent))
-        self._expected_steps = 0.0
 
     @cached_property
     def _player(self) -> Player:
         return rendering.make_player(*evaluation.renderable(self._env), mujoco_pixels=films.WIDTH)
 
-    def play(self, policies: Policy, index: int, key: int) -> dict[str, Any]:
-        """One episode of one of several policies. Raises `UsageError` if the environment can't be rendered."""
+    def play(self, policies: Policy, index: int, key: int, expected_steps: float) -> dict[str, Any]:
+        """One episode of one of several policies. Raises `UsageError` if the environment can't be rendered.
+
+        `expected_steps`: a guess of its length.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of rendering; the errors say enough
-            return self._play(policies, index, key)
+            return self._play(policies, index, key, expected_steps)
 
-    def _play(self, policies: Policy, index: int, key: int) -> dict[str, Any]:
+    def _play(self, policies: Policy, index: int, key: int, expected_steps: float) -> dict[str, Any]:
         player, rewards = self._player, list[float]()
-        camera = Camera(player.picture, PICTURES, self._expected_steps)
         observation = player.reset(key)
+        camera = Camera(player.picture, _affordable_pictures(player), expected_steps)
         camera.look(0)
         ended = False
         for step in evaluation.play_on(player, partial(self._choose, policies, index), observation, key):
@@ -53,13 +58,21 @@ class PlayedEpisodes:
             if ended or len(rewards) == MAX_STEPS:
                 break
             camera.look(len(rewards))
-        self._expected_steps = len(rewards)
         film = camera.film(np.array(rewards))
         return {"return": rounded(sum(rewards)), "length": len(rewards), "ended": ended, "film": film}
 
     def close(self) -> None:
         if "_player" in vars(self):
             self._player.close()
+
+
+def _affordable_pictures(player: Player) -> int:
+    """An even number."""
+    player.picture()  # the first one takes longer
+    begun = time.monotonic()
+    player.picture()
+    affordable = PICTURE_SECONDS / max(time.monotonic() - begun, 1e-6)
+    return 2 * round(min(max(affordable, MIN_PICTURES), MAX_PICTURES) / 2)
 
 
 def _choose(

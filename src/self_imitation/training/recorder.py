@@ -91,21 +91,24 @@ class Recorder(NoRecorder):
 
     def _play(self, step: int) -> None:
         def play() -> dict[str, Any]:
-            seed = self._best_seed()
+            seed, length = self._best_seed()
             group = next(i for i, group in enumerate(self._trainer.groups) if seed in group.seeds)
             index = self._trainer.groups[group].seeds.index(seed)
-            episode = self._playing.play(self._trainer.states[group].agents.policy, index, step % 2**31)
+            policies = self._trainer.states[group].agents.policy
+            episode = self._playing.play(policies, index, step % 2**31, length)
             self._best = max(self._best, (episode["return"], step))
             return {"seed": seed, **episode}
 
         if not self._draws_maze:
             self._played.record(step, play, lambda: self._best[1])
 
-    def _best_seed(self) -> int:
-        """By the mean return of the latest row."""
+    def _best_seed(self) -> tuple[int, float]:
+        """By the mean return of the latest row; also the mean length of its episodes there."""
         known = [row for row in self._rows if math.isfinite(row["return_mean"])]
-        best = max(known, key=lambda row: row["return_mean"], default=None)
-        return self._config.seed if best is None else int(best["seed"])
+        if not known:
+            return self._config.seed, 0.0
+        best = max(known, key=lambda row: row["return_mean"])
+        return int(best["seed"]), best["length_mean"]
 
 
 class _Part:

@@ -14,7 +14,8 @@ const films = (() => {
     return addresses.get(film);
   }
 
-  const element = (name, className, text = "") => Object.assign(document.createElement(name), { className, textContent: text });
+  const element = (name, className, text = "") =>
+    Object.assign(document.createElement(name), { className, textContent: text });
 
   function show(frame, film, number) {
     const rows = Math.ceil(film.steps.length / film.columns);
@@ -22,22 +23,26 @@ const films = (() => {
     frame.style.aspectRatio = `${film.width} / ${film.height}`;
     frame.style.backgroundImage = `url("${address(film)}")`;
     frame.style.backgroundSize = `${100 * film.columns}% ${100 * rows}%`;
-    frame.style.backgroundPosition = `${place(number % film.columns, film.columns)}% ${place(Math.floor(number / film.columns), rows)}%`;
+    const x = place(number % film.columns, film.columns);
+    const y = place(Math.floor(number / film.columns), rows);
+    frame.style.backgroundPosition = `${x}% ${y}%`;
     frame.classList.toggle("paid-frame", film.rewards[number] !== 0);
   }
 
   const signed = (reward) => `${reward > 0 ? "+" : "−"}${shown(Math.abs(reward))}`;
 
   function strip(container, film) {
-    container.replaceChildren(...film.steps.map((step, i) => {
-      const figure = element("figure", "");
-      const frame = element("div", "frame pixels");
-      const caption = element("figcaption", "", `step ${step}`);
-      show(frame, film, i);
-      if (film.rewards[i]) caption.append(" ", element("span", "reward", signed(film.rewards[i])));
-      figure.append(frame, caption);
-      return figure;
-    }));
+    container.replaceChildren(
+      ...film.steps.map((step, i) => {
+        const figure = element("figure", "");
+        const frame = element("div", "frame pixels");
+        const caption = element("figcaption", "", `step ${step}`);
+        show(frame, film, i);
+        if (film.rewards[i]) caption.append(" ", element("span", "reward", signed(film.rewards[i])));
+        figure.append(frame, caption);
+        return figure;
+      }),
+    );
   }
 
   // A player inside a figure; `load(film, text)` shows another film in it.
@@ -48,7 +53,9 @@ const films = (() => {
     const button = element("button", "", "▶ Play");
     const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: 0, value: 0 });
     const caption = element("figcaption", "");
-    let film = null, text = "", timer = 0;
+    let film = null,
+      text = "",
+      timer = 0;
     frame.setAttribute("role", "img");
     button.type = "button";
     button.setAttribute("aria-label", `Play the ${name} episode`);

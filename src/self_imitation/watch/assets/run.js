@@ -36,7 +36,13 @@ const run = (() => {
     return files.get(name);
   }
 
-  return { follow, recorded, get state() { return state; } };
+  return {
+    follow,
+    recorded,
+    get state() {
+      return state;
+    },
+  };
 })();
 
 // A number as a reader wants it: 1,234 or 0.0123.

@@ -17,7 +17,11 @@
   byId("imitated").hidden = byId("influence").hidden = !about.self_imitation;
   byId("steps-figure").hidden = !recorded;
   byId("discounts").hidden = !(about.self_imitation && about.gamma > about.learner_gamma);
-  setText("discounts", `Here R is discounted by ${about.gamma} per step and V by ${about.learner_gamma}, so R can stay above V even when the agent has nothing more to learn.`);
+  setText(
+    "discounts",
+    `Here R is discounted by ${about.gamma} per step and V by ${about.learner_gamma}, ` +
+      "so R can stay above V even when the agent has nothing more to learn.",
+  );
 
   const curve = () => run.state.curves.find((own) => own.seed === view.seed);
   const seedData = () => view.snapshot?.seeds.find((own) => own.seed === view.seed) ?? null;
@@ -47,7 +51,11 @@
     if (!film) return setText("strip-text", "No episode is stored yet.");
     films.strip(byId("strip"), film);
     const unit = about.rewards === "sign" ? " (each reward counts as +1 or −1)" : "";
-    setText("strip-text", `Seed ${found.seed}: return ${shown(found.best.return)}${unit} in ${shown(found.best.length)} steps, stored ${shown(found.best.age)} steps ago.`);
+    setText(
+      "strip-text",
+      `Seed ${found.seed}: return ${shown(found.best.return)}${unit} in ${shown(found.best.length)} steps, ` +
+        `stored ${shown(found.best.age)} steps ago.`,
+    );
   }
 
   // The newest and the best episode that were played until the moment on the slider.
@@ -57,20 +65,33 @@
     const steps = run.state.played.filter((step) => step <= until);
     const note = view.snapshot?.note ?? "";
     byId("episodes-note").hidden = !note;
-    setText("episodes-note", note ? `No episodes are played: ${note}` : "");
+    setText("episodes-note", note ? `No ${steps.length ? "more " : ""}episodes are played: ${note}` : "");
     byId("films").hidden = steps.length === 0;
-    setText("episodes-text", steps.length || note
-      ? "Now and then the policy of the seed with the highest return plays an episode in a rendered copy of the environment."
-      : "No episode has been played yet. The first one follows as soon as it takes no more than its share of the time.");
+    setText(
+      "episodes-text",
+      steps.length || note
+        ? "Now and then the policy of the seed with the highest return plays an episode in a rendered copy of the " +
+            "environment."
+        : "No episode has been played yet. The first one follows as soon as it takes no more than its share of the " +
+            "time.",
+    );
     const played = (await Promise.all(steps.map((step) => run.recorded("played", step)))).filter(Boolean);
     if (!played.length) return;
-    const best = played.reduce((a, b) => (b.return >= a.return ? b : a)), newest = played.at(-1);
+    const best = played.reduce((a, b) => (b.return >= a.return ? b : a)),
+      newest = played.at(-1);
     byId("best-film").hidden = best === newest;
     setText("newest-film-heading", best === newest ? "Newest episode, also the best" : "Newest episode");
-    for (const [name, episode] of [["newest", newest], ["best", best]]) {
+    for (const [name, episode] of [
+      ["newest", newest],
+      ["best", best],
+    ]) {
       players[name] ??= films.player(byId(`${name}-film`), name);
       const end = episode.ended ? "" : " (cut)";
-      players[name](episode.film, `Seed ${episode.seed} at step ${shown(episode.step)}: return ${shown(episode.return)} in ${shown(episode.length)} steps${end}.`);
+      players[name](
+        episode.film,
+        `Seed ${episode.seed} at step ${shown(episode.step)}: return ${shown(episode.return)} in ` +
+          `${shown(episode.length)} steps${end}.`,
+      );
     }
   }
 
@@ -83,7 +104,8 @@
   async function goTo(index) {
     const steps = run.state.snapshots;
     if (!steps.length) return;
-    const slider = byId("slider"), step = steps[index];
+    const slider = byId("slider"),
+      step = steps[index];
     slider.value = index;
     slider.setAttribute("aria-valuetext", `step ${step}`);
     setText("moment", `step ${shown(step)}`);
@@ -102,7 +124,8 @@
   }
 
   function play() {
-    const slider = byId("slider"), last = () => run.state.snapshots.length - 1;
+    const slider = byId("slider"),
+      last = () => run.state.snapshots.length - 1;
     view.following = false;
     if (Number(slider.value) >= last()) goTo(0);
     byId("play").setAttribute("aria-pressed", "true");
@@ -143,14 +166,21 @@
     byId("progress").value = state.step / state.total_steps;
     byId("slider").max = Math.max(0, state.snapshots.length - 1);
     const rate = state.curves[0]?.steps_per_second?.at(-1);
-    setText("status", `${shown(state.step)} of ${shown(state.total_steps)} steps${rate ? `, ${shown(rate)} steps/s` : ""}`);
+    setText(
+      "status",
+      `${shown(state.step)} of ${shown(state.total_steps)} steps${rate ? `, ${shown(rate)} steps/s` : ""}`,
+    );
     if (!recorded) offerSeeds(state.curves.map((own) => own.seed));
     else if (state.snapshots.length) {
       const first = await run.recorded("snapshots", state.snapshots[0]);
       if (first) offerSeeds(first.seeds.map((own) => own.seed));
     }
     if (view.following && state.snapshots.length) return goTo(state.snapshots.length - 1);
-    if (at !== undefined) byId("slider").value = Math.max(0, state.snapshots.findLastIndex((step) => step <= at));
+    if (at !== undefined)
+      byId("slider").value = Math.max(
+        0,
+        state.snapshots.findLastIndex((step) => step <= at),
+      );
     drawCurves();
     drawFilms();
   }
@@ -160,7 +190,8 @@
 
   function asked(idle) {
     const chip = byId("state");
-    const state = idle === null ? "lost" : run.state?.finished ? "finished" : idle < patience() ? "training" : "stopped";
+    const state =
+      idle === null ? "lost" : run.state?.finished ? "finished" : idle < patience() ? "training" : "stopped";
     const words = { lost: "connection lost", finished: "finished", training: "training", stopped: "no new data" };
     if (chip.dataset.state !== state) {
       chip.dataset.state = state;
