@@ -3,6 +3,10 @@
 import os
 import tempfile
 
+# A quarter of the suite's time is spent on optimising programs that run for milliseconds. Processes that tests start
+# compile as users do.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import jax
 from jaxtyping import install_import_hook
 
