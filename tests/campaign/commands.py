@@ -29,15 +29,16 @@ def sil() -> Callable[[list[str]], int]:
 
 
 def _read(what: str, path: str) -> int:
-    """The Python interface; a `UsageError` is printed as the command line prints it."""
-    from self_imitation.errors import UsageError
+    """The Python interface, with errors and warnings printed as the command line prints them."""
+    from self_imitation.cli import terminal
+    from self_imitation.errors import UsageError, one_line
     from self_imitation.training.run import load
 
     try:
-        run = load(path, warn=print)
-        print(len(run.metrics()), repr(run).isprintable()) if what == "metrics" else run.policy()
+        run = load(path, warn=terminal.say)
+        terminal.say(f"{run!r}: {len(run.metrics())} rows") if what == "metrics" else run.policy()
     except UsageError as error:
-        print(f"sil: {error}", file=sys.stderr)
+        terminal.say(f"sil: {one_line(str(error))}", sys.stderr)
         return 2
     return 0
 

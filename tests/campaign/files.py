@@ -26,7 +26,8 @@ READERS = {
 """Commands with their shares in percent."""
 STRUCTURES = 50
 """One case in this many changes the structure of the directory."""
-BASES = ("grid", "grid", "grid", "gymnasium")
+STEPPING = ("evaluate", "resume", "play")
+"""Commands that step environments, and so may differ between backends."""
 LATEST = f"checkpoints/{commands.STEPS[-1]}"
 FOLDERS = (
     "009000",
@@ -58,17 +59,17 @@ def run(context: Context) -> Tally:
 
 
 def generate(random_: random.Random, bases: Path, count: int) -> Iterator[Case]:
-    structures = _structures()
+    structures, trained = _structures(), sorted(path.name for path in bases.iterdir())
     random_.shuffle(structures)
     for number in range(count):
-        base = random_.choice(BASES)
+        base = random_.choice(trained)
         make = random_.choices((_table, _config, _meta, _weights, _summary), (25, 30, 20, 20, 3))[0]
         changes, about, readers = make(random_, bases / base)
         if number % STRUCTURES == 0:
             changes = structures[number // STRUCTURES % len(structures)]
-            about, readers = f"{changes[0].do} {changes[0].file}", _only("evaluate", "resume", "play")
+            about, readers = f"{changes[0].do} {changes[0].file}", _only(*STEPPING)
         reader = random_.choices(list(readers), list(readers.values()))[0]
-        yield Case("files", reader, base, tuple(changes), about)
+        yield Case("files", reader, base if reader[0] in STEPPING else "grid", tuple(changes), about)
 
 
 Made = tuple[list[Change], str, dict[tuple[str, ...], int]]

@@ -51,13 +51,18 @@ COMMANDS: dict[str, dict[str, str]] = {
     "play": {"": "run", "--seed": "number", "--key": "number", "--greedy": "switch", "--out": "picture"},
     "plot": {"": "run", "--out!": "picture"},
     "list": {"": "text"},
+    "watch": {"": "path", "--port": "number"},
+    "report": {"": "path", "--out!": "page"},
     "reproduce": {
         "": "experiment",
         "--out!": "path",
         "--runs!": "path",
+        "--only": "text",
+        "--scale": "number",
         "--steps": "number",
         "--seeds": "number",
         "--seed": "number",
+        "--dry-run": "switch",
         "--report-only": "switch",
     },
     "bench": {"": "text", "--seeds": "number"},
@@ -82,7 +87,7 @@ def run(context: Context) -> Tally:
 def generate(random_: random.Random, count: int) -> Iterator[Case]:
     settings = {agent: _settings(agent) for agent in _agents()}
     for _ in range(count):
-        command = random_.choices(("train", *COMMANDS), (50, 8, 12, 8, 8, 3, 8, 2))[0]
+        command = random_.choices(("train", *COMMANDS), (50, 8, 12, 8, 8, 3, 3, 3, 8, 2))[0]
         words = _train(random_, settings) if command == "train" else [command, *_words(COMMANDS[command], random_)]
         if random_.random() < 0.08:
             words.insert(random_.randrange(1, len(words) + 1), random_.choice((*SYNTAX, *NAMES)))
@@ -153,9 +158,9 @@ def _of_kind(kind: str, random_: random.Random) -> str:
         case "picture":
             return random_.choice(PATHS) + random_.choice(("", ".png", ".PDF", ".svg", ".gif", ".mp4", "/.png", "."))
         case "experiment":
-            return random_.choice(
-                ("grid-worlds", "mujoco", "atari", "acper", "systems", "sparse", random_.choice(NAMES))
-            )
+            return random_.choice(("all", "grid-worlds", "mujoco", "sparse", "x.toml", *PATHS, *NAMES))
+        case "page":
+            return random_.choice(PATHS) + random_.choice(("", ".html", ".HTM", "/.html", "."))
     return random_.choice(NAMES)
 
 
@@ -190,7 +195,7 @@ def _started(random_: random.Random) -> Case:
 def validating() -> Callable[[list[str]], int]:
     """`sil`, which stops where training, resuming or long work would begin."""
     command = commands.sil()
-    from self_imitation.experiments import campaign
+    from self_imitation.experiments import train
     from self_imitation.training import run as runs
 
     evaluate = runs.Run.evaluate
@@ -207,7 +212,7 @@ def validating() -> Callable[[list[str]], int]:
         with (
             mock.patch.multiple(runs, start=stop, _train=stop),
             mock.patch.object(runs.Run, "evaluate", evaluate_briefly),
-            mock.patch.object(campaign, "train", return_value=False),
+            mock.patch.object(train, "train", return_value=False),
         ):
             return command(arguments)
 

@@ -128,9 +128,9 @@ def _unclear(case: Case, outcome: Outcome) -> Failure | None:
     if case.chatty:
         output, lines = "", [line for line in lines if line.startswith("sil:")]
     if CONTROL.search(output):
-        return _failure("unclear message", f"control characters ({case.about.split()[0]})", repr(output[-500:]))
+        return _failure("unclear message", f"control characters ({_subject(case)})", repr(output[-500:]))
     if any(len(line) > LONGEST_LINE for line in lines):
-        return _failure("unclear message", f"long line ({case.about.split()[0]})", lines[-1][:300])
+        return _failure("unclear message", f"long line ({_subject(case)})", lines[-1][:300])
     if outcome.ended and outcome.status == 0:
         return _failure("unclear message", "the process ended with status 0", output[-500:])
     if outcome.status == 0:
@@ -138,10 +138,14 @@ def _unclear(case: Case, outcome: Outcome) -> Failure | None:
     if outcome.status not in (1, 2):
         return _failure("unclear message", f"status {outcome.status}", outcome.stderr[-500:])
     if len(lines) != 1 or not re.fullmatch(r"sil: \S.*", lines[0]):
-        return _failure("unclear message", f"{len(lines)} lines: " + _plain("".join(lines[:1])), outcome.stderr[-1000:])
+        return _failure("unclear message", f"{len(lines)} lines ({_subject(case)})", outcome.stderr[-1000:])
     if case.names not in lines[0]:
         return _failure("unclear message", f"does not name {case.names}", lines[0])
     return None
+
+
+def _subject(case: Case) -> str:
+    return (case.about or case.kind).split()[0]
 
 
 def _failure(kind: str, signature: str, detail: str) -> Failure:

@@ -12,7 +12,7 @@ from campaign import processes
 from campaign.context import Context
 from campaign.outcomes import Case, Outcome, Tally, judge
 
-FULL = 18
+FULL = 12
 """Races of the full campaign."""
 ROWS = 60
 SYSTEM = "pure JAX"

@@ -25,7 +25,7 @@ from campaign.sandbox import Sandbox
 CPU_LIMIT, WALL_LIMIT = 30.0, 150.0
 """Seconds after which a command hangs: of its own work, and altogether, since other processes may use the machine."""
 MEMORY = 8 << 30
-"""Bytes of data that a worker may allocate, so that a case can't take the machine down."""
+"""Bytes of data that a command may allocate, so that it can't take the machine down."""
 
 Command = Callable[[list[str]], int]
 
@@ -84,12 +84,16 @@ class _redirected:  # noqa: N801 (a context manager)
 
 
 def _remember() -> tuple[Any, ...]:
+    """What a command may change in this process; also limits its memory."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    return os.getcwd(), list(sys.path), set(sys.modules), handlers, os.umask(0o022), np.geterr()
+    memory = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, memory[1]))
+    return os.getcwd(), list(sys.path), set(sys.modules), handlers, os.umask(0o022), np.geterr(), memory
 
 
 def _restore(saved: tuple[Any, ...]) -> None:
-    directory, path, modules, handlers, umask, errors = saved
+    directory, path, modules, handlers, umask, errors, memory = saved
+    resource.setrlimit(resource.RLIMIT_DATA, memory)
     os.umask(umask)
     np.seterr(**errors)
     os.chdir(directory)
@@ -127,7 +131,6 @@ def outcome(sandbox: Sandbox, status: int | None, seconds: float, ended: bool = 
 
 def serve(pipe: Connection, make_command: Callable[[], Command]) -> None:
     """The main function of a worker process: run what the pipe brings. SIGUSR1 prints where it is."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     os.setpgrp()  # Ctrl-C is for the campaign
     command = make_command()
     pipe.send("ready")
