@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from campaign.__main__ import parser
 
 import self_imitation
 from self_imitation import registry
@@ -347,7 +348,8 @@ def _known_flags() -> set[str]:
         for name, kind in vars(module).items():
             if name.endswith("Arguments"):
                 names |= set(kind.__dataclass_fields__)
-    return {f"--{name.replace('_', '-')}" for name in names}
+    campaign = re.findall("--[a-z-]+", parser().format_help())
+    return {f"--{name.replace('_', '-')}" for name in names} | set(campaign)
 
 
 @pytest.mark.parametrize("page", [*DOCS, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))

@@ -19,7 +19,7 @@ FULL_MINUTES = 30.0
 
 
 def main() -> int:
-    given = _arguments()
+    given = parser().parse_args()
     kinds = given.only.split(",") if given.only else list(KINDS)
     folder = Path(tempfile.mkdtemp(prefix="campaign-"))
     os.environ.setdefault("SELF_IMITATION_CACHE", str(Path(tempfile.gettempdir()) / f"campaign-cache-{os.getuid()}"))
@@ -43,7 +43,7 @@ def main() -> int:
     return int(any(tally.failures for tally in tallies.values()))
 
 
-def _arguments() -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__)
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="duration; also scales the number of cases")
     parser.add_argument("--only", default="", help=f"some of {','.join(KINDS)}")
@@ -51,7 +51,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
     parser.add_argument("--out", help="also write the table to this Markdown file")
     parser.add_argument("--no-keep", action="store_true", help="don't write failing cases to tests/campaign/cases")
-    return parser.parse_args()
+    return parser
 
 
 def _run(kind: str, context: Context, seconds: float) -> Tally:
