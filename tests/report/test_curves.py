@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -78,3 +79,10 @@ def _contrast(one, other):
 
 def test_numbers_of_steps_are_short():
     assert [curves.short(step) for step in (80, 4096, 2_500_000)] == ["80", "4.096k", "2.5M"]
+
+
+def test_huge_returns_are_drawn_without_a_warning(tmp_path):
+    rows = [{"seed": seed, "step": step, "return_mean": 1.7e308} for seed in range(8) for step in (1, 2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        curves.draw([curves.from_rows("a2c", "maze", rows)], tmp_path / "curves.png")

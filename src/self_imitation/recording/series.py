@@ -5,14 +5,13 @@ that leaves the smallest gap is deleted, so that the others stay spread over the
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from self_imitation.errors import UsageError
 from self_imitation.storage import files
+from self_imitation.storage.run_directory import RECORD
 
-FOLDER = "record"
 SNAPSHOTS, PLAYED = SERIES = ("snapshots", "played")
 """What the agent remembers and what its policy does; episodes that its policy played."""
 
@@ -22,7 +21,7 @@ class Series:
 
     def __init__(self, run: Path, name: str, most: int):
         """`most`: the number of files that are kept, at least 3."""
-        self.folder, self.most = run / FOLDER / name, most
+        self.folder, self.most = run / RECORD / name, most
 
     def steps(self) -> list[int]:
         """The steps of its files, oldest first."""
@@ -39,12 +38,8 @@ class Series:
         for folder in (self.folder.parent, self.folder):
             folder.mkdir(exist_ok=True)
         self._refuse_links()
-        path = self._path(step)
-        partial = path.with_name(files.PARTIAL + path.name)
-        partial.unlink(missing_ok=True)
-        with open(partial, "x", encoding="utf-8") as file:
+        with files.replacing(self._path(step)) as partial, open(partial, "x", encoding="utf-8") as file:
             file.write(json.dumps(data, separators=(",", ":"), allow_nan=False))
-        os.replace(partial, path)
         steps = self.steps()
         if len(steps) > self.most:
             inner = [i for i in range(1, len(steps) - 1) if steps[i] != protected]

@@ -58,7 +58,8 @@ def draw(
     measure: str = "return, mean over seeds",
 ) -> None:
     """Save a picture with one panel per environment, in this many columns, and one line per curve."""
-    figure(curves, title, columns, measure).savefig(path, dpi=130)
+    with np.errstate(over="ignore", invalid="ignore"):  # returns near the largest float
+        figure(curves, title, columns, measure).savefig(path, dpi=130)
 
 
 def figure(

@@ -15,6 +15,8 @@ from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
 from self_imitation.storage import checkpoint, config_file, files, lock, metrics_file
 
+RECORD = "record"
+"""Folder of what a run writes for `sil watch`."""
 PARENT = Path("runs")
 """Of runs without `--out`."""
 
@@ -31,7 +33,7 @@ class RunDirectory:
         self.summary = path / "summary.json"
         self.curve = path / "curve.png"
         self._files = (self.config_file, path / metrics_file.FILE, self.summary, self.curve, path / lock.FILE)
-        self._folders = (self.checkpoints, path / metrics_file.TENSORBOARD)
+        self._folders = (self.checkpoints, path / metrics_file.TENSORBOARD, path / RECORD)
 
     def config(self) -> TrainConfig:
         try:

@@ -11,9 +11,9 @@ from typing import Any
 
 from self_imitation.environments.jax import maze
 from self_imitation.recording import grid_world
-from self_imitation.recording.series import FOLDER, SERIES
+from self_imitation.recording.series import SERIES
 from self_imitation.storage import metrics_file
-from self_imitation.storage.run_directory import RunDirectory
+from self_imitation.storage.run_directory import RECORD, RunDirectory
 
 CURVES = (
     "return_mean",
@@ -80,7 +80,7 @@ class RunData:
     def recorded(self, series: str, step: int) -> bytes | None:
         """The file of a step; None if there is none."""
         assert series in SERIES
-        return self.read(FOLDER, series, f"{step}.json")
+        return self.read(RECORD, series, f"{step}.json")
 
     def read(self, *parts: str) -> bytes | None:
         """A regular file inside the run directory; None if there is none."""
@@ -98,7 +98,7 @@ class RunData:
             return opened.read() if stat.S_ISREG(os.fstat(opened.fileno()).st_mode) else None
 
     def _steps(self, series: str) -> list[int]:
-        folder = self._open(FOLDER, series)
+        folder = self._open(RECORD, series)
         if folder is None:
             return []
         try:
