@@ -13,6 +13,7 @@ import tomli_w
 
 from self_imitation.errors import UsageError, bad_value, unknown_name
 from self_imitation.settings import Rule, check, one_of, or_none, real, setting, whole
+from self_imitation.storage import files
 
 T = TypeVar("T")
 NUMBER = real(-1e300, 1e300)
@@ -167,7 +168,7 @@ def _is_template(value: Any) -> bool:
 def read(name: str) -> Definition:
     """A shipped experiment by its name, or a user's own by the path of its file."""
     if name.endswith(".toml") or "/" in name:
-        path = Path(name)
+        path = files.absolute(name)
         try:
             return parse(path.read_text(encoding="utf-8"), name, path.stem)
         except FileNotFoundError:

@@ -1,6 +1,7 @@
 """`sil report`: one page from results directories, and its figures and tables as files beside it."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ PAPER = (
 
 def find(directory: Path) -> list[Results]:
     """Results in this directory; or in those inside it, with the paper's experiments of which there are none there."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # unlike Path.is_dir, also False for names that are too long
         raise UsageError(f"no such directory: {str(directory)!r}")
     if (directory / results_directory.DEFINITION).is_file():
         return [_read(directory)]
