@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tomli_w
