@@ -156,12 +156,18 @@ def _of_kind(kind: str, random_: random.Random) -> str:
         case "path":
             return random_.choice(PATHS)
         case "picture":
-            return random_.choice(PATHS) + random_.choice(("", ".png", ".PDF", ".svg", ".gif", ".mp4", "/.png", "."))
+            return _file(random_, ("", ".png", ".PDF", ".svg", ".gif", ".mp4", "/.png", "."))
         case "experiment":
             return random_.choice(("all", "grid-worlds", "mujoco", "sparse", "x.toml", *PATHS, *NAMES))
         case "page":
-            return random_.choice(PATHS) + random_.choice(("", ".html", ".HTM", "/.html", "."))
+            return _file(random_, ("", ".html", ".HTM", "/.html", "."))
     return random_.choice(NAMES)
+
+
+def _file(random_: random.Random, endings: tuple[str, ...]) -> str:
+    """A file inside the directories that a command may write to: {output}.png would lie beside one of them."""
+    path = random_.choice(PATHS)
+    return path + ("/x" if path in ("{output}", "{run}") else "") + random_.choice(endings)
 
 
 def _started(random_: random.Random) -> Case:
@@ -197,6 +203,7 @@ def validating() -> Callable[[list[str]], int]:
     command = commands.sil()
     from self_imitation.experiments import train
     from self_imitation.training import run as runs
+    from self_imitation.watch import server
 
     evaluate = runs.Run.evaluate
 
@@ -213,10 +220,14 @@ def validating() -> Callable[[list[str]], int]:
             mock.patch.multiple(runs, start=stop, _train=stop),
             mock.patch.object(runs.Run, "evaluate", evaluate_briefly),
             mock.patch.object(train, "train", return_value=False),
+            mock.patch.object(server.Pages, "serve_forever"),
         ):
             return command(arguments)
 
     return validate
 
 
-_BENCHMARKS = [["bench", name] for name in ("all", "replay", "train", "mujoco", "atari", "exploration", "startup")]
+_BENCHMARKS = [
+    ["bench"],
+    *(["bench", name] for name in ("--", "all", "replay", "train", "mujoco", "atari", "exploration", "startup")),
+]
