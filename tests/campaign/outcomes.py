@@ -126,7 +126,7 @@ def _unclear(case: Case, outcome: Outcome) -> Failure | None:
     output = outcome.stdout + outcome.stderr
     lines = [line for line in outcome.stderr.splitlines() if line.strip() and not PROGRESS.fullmatch(line)]
     if case.chatty:
-        output, lines = "", [line for line in lines if line.startswith("sil:")]
+        output, lines = "", [line for line in lines if re.match("sil:(?! warning:)", line)]
     if CONTROL.search(output):
         return _failure("unclear message", f"control characters ({_subject(case)})", repr(output[-500:]))
     if any(len(line) > LONGEST_LINE for line in lines):
