@@ -258,7 +258,7 @@ def test_a_slow_environment_stops_in_the_middle_of_an_iteration(tmp_path, monkey
     """The steps of that iteration are dropped; the run resumes from the iteration before."""
     steps, step = [], gymnasium_probes.Counter.step
     monkeypatch.setattr(gymnasium_probes.Counter, "step", lambda env, action: steps.append(1) or step(env, action))
-    config = small_config(tmp_path / "run", "gym:gymnasium_probes:Counter-v0", steps=100)
+    config = small_config(tmp_path / "run", "gym:gymnasium_probes:Counter-v0", steps=100, agent="a2c")
     per_iteration = config.steps_per_iteration * config.seeds
     wanted = 2 * per_iteration + 3
     run, finished = start(config, Recorder(), lambda: len(steps) >= wanted)

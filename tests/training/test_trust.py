@@ -34,7 +34,7 @@ def unchanged_path(monkeypatch):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Trained on CartPole, but its config names a module."""
-    path = small_run(tmp_path_factory.mktemp("trust") / "run", "gym:CartPole-v1", steps=80, seeds=1).path
+    path = small_run(tmp_path_factory.mktemp("trust") / "run", "gym:CartPole-v1", steps=80, seeds=1, agent="a2c").path
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "env": "gym:evil:Foo-v0", "engine": "gymnasium"}))
     return path
