@@ -49,3 +49,19 @@ def test_a_stream_that_an_environment_closed_is_left_alone():
     closed = io.StringIO()
     closed.close()
     terminal.say("hello", closed)
+
+
+def test_a_stream_that_an_environment_replaced_gets_the_text():
+    class Poor:
+        def __init__(self):
+            self.text = ""
+
+        def write(self, text):
+            self.text += text
+
+        def flush(self):
+            pass
+
+    stream = Poor()
+    terminal.say("hello", stream)
+    assert stream.text == "hello\n"

@@ -13,7 +13,7 @@ from self_imitation.errors import printable
 def say(text: str, stream: IO[str] | None = None) -> None:
     """Print a text that may contain names from outside, without their control characters."""
     stream = stream or sys.stdout
-    if not stream.closed:  # an environment can close it
+    if not getattr(stream, "closed", False):  # an environment can close or replace it
         print(printable(text), file=stream, flush=True)
 
 
