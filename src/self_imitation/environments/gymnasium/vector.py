@@ -152,7 +152,7 @@ def wrap_env_errors() -> Iterator[None]:
         raise FaultyEnvironmentError(message.rstrip(": ")) from error
 
 
-def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv[Any, Any]:
+def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv:
     # Gymnasium logs the traceback of an error that is raised here too.
     warnings.filterwarnings("ignore", message=".*ERROR: (Received the following error|Traceback|Raising the last).*")
     makers = [partial(_make_in_worker, gym_id)] * num_envs
