@@ -1,16 +1,21 @@
 # make train   set everything up and train A2C+SIL on Key-Door-Treasure
 # make test    set everything up, lint, check types and run all tests
 # make audit   check the installed packages for known vulnerabilities and list them in build/sbom.json
+# make test-minimum   run the fast tests with the oldest versions that pyproject.toml allows
 PYTHON ?= python3
+PYTHON_MINIMUM ?= python3.11
 BIN := .venv/bin
 
-.PHONY: train test audit install lint format clean
+.PHONY: train test test-minimum audit install lint format clean
 
 train: install
 	$(BIN)/sil train
 
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-minimum: .venv-minimum/installed
+	.venv-minimum/bin/pytest -n 2 --dist worksteal -m 'not slow'
 
 audit: install .venv-audit/installed
 	mkdir -p build
@@ -34,6 +39,14 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+.venv-minimum/installed: pyproject.toml
+	rm -rf .venv-minimum
+	$(PYTHON_MINIMUM) -m venv .venv-minimum
+	.venv-minimum/bin/python -m pip install --quiet --upgrade pip
+	.venv-minimum/bin/python -m pip install --quiet --group minimum
+	.venv-minimum/bin/uv pip install --python .venv-minimum --resolution lowest-direct --editable '.[test]'
+	touch $@
+
 .venv-audit/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip install --quiet --upgrade pip
@@ -41,4 +54,4 @@ install: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-minimum .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
