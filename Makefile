@@ -2,10 +2,12 @@
 # make test    set everything up, lint, check types and run all tests
 # make campaign   attack the command line for half an hour and print what failed (docs/campaign.md)
 # make audit   check the installed packages for known vulnerabilities and list them in build/sbom.json
+# make test-minimum   run the fast tests with the oldest versions that pyproject.toml allows
 PYTHON ?= python3
+PYTHON_MINIMUM ?= python3.11
 BIN := .venv/bin
 
-.PHONY: train test campaign audit install lint format clean
+.PHONY: train test test-minimum campaign audit install lint format clean
 
 train: install
 	$(BIN)/sil train
@@ -15,6 +17,9 @@ test: lint
 
 campaign: install
 	PYTHONPATH=tests $(BIN)/python -m campaign
+
+test-minimum: .venv-minimum/installed
+	.venv-minimum/bin/pytest -n 2 --dist worksteal -m 'not slow'
 
 audit: install .venv-audit/installed
 	mkdir -p build
@@ -38,6 +43,14 @@ install: .venv/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+.venv-minimum/installed: pyproject.toml
+	rm -rf .venv-minimum
+	$(PYTHON_MINIMUM) -m venv .venv-minimum
+	.venv-minimum/bin/python -m pip install --quiet --upgrade pip
+	.venv-minimum/bin/python -m pip install --quiet --group minimum
+	.venv-minimum/bin/uv pip install --python .venv-minimum --resolution lowest-direct --editable '.[test]'
+	touch $@
+
 .venv-audit/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip install --quiet --upgrade pip
@@ -45,4 +58,4 @@ install: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-minimum .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -167,7 +167,7 @@ def describe_atari(env: Any) -> Spaces:
     return Spaces(atari.spec(int(actions.n)), env.single_observation_space, actions)
 
 
-def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv[Any, Any]:
+def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv:
     # Gymnasium logs the traceback of an error that is raised here too.
     warnings.filterwarnings("ignore", message=".*ERROR: (Received the following error|Traceback|Raising the last).*")
     makers = [partial(_make_in_worker, gym_id)] * num_envs
