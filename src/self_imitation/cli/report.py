@@ -33,7 +33,8 @@ def report(arguments: Sequence[str]) -> int:
     from self_imitation.report import results_page, web_page
 
     web_page.require_packages()
-    all_results = results_page.find(files.absolute(given.directory))
+    files.absolute(given.directory)  # refuses what is not a path
+    all_results = results_page.find(Path(given.directory))
     out = Path(given.out) if given.out else Path(given.directory) / "report.html"
     files.require_writable(out, "out", make_parents=True)
     with files.explain_failure(out):
