@@ -2,12 +2,15 @@
 
 import os
 import random
+import re
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
-from campaign import commands, files, flags, outcomes
-from campaign.outcomes import Case, Outcome, judge
+from campaign import commands, files, flags, outcomes, sandbox
+from campaign.outcomes import Case, Change, Outcome, judge
+from campaign.processes import difference
 from campaign.worker import perform
 
 KEPT = {name: case for name, case in outcomes.kept().items() if case.base in ("", "grid")}
@@ -33,7 +36,7 @@ def test_what_failed_once_does_not_fail_again(tmp_path, bases, name):
 
 
 def test_damaged_files_give_one_clear_line(tmp_path, bases):
-    cases = [case for case in files.generate(random.Random(0), bases, 200) if case.command[0] in CHEAP]
+    cases = [case for case in files.generate(random.Random(0), bases, 100) if case.command[0] in CHEAP]
     for case in cases:
         assert failure(case, tmp_path, bases) is None, case
 
@@ -82,6 +85,32 @@ def test_a_sandbox_shows_what_a_command_did(tmp_path, bases, monkeypatch, comman
     found = perform(Case("files", (), "grid"), tmp_path / "sandbox", bases, lambda words: command(words) or 0)
     judged = judge(Case("files", ("plot",)), found)
     assert (judged and judged.kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (Change("delete", "notes.txt"), ""),
+        (Change("delete", f"checkpoints/{commands.STEPS[-1]}"), "last checkpoint at [192], not [256]"),
+        (Change("write", ".partial-config.json"), "half-written files are left: .partial-config.json"),
+        (Change("write", "metrics.csv", content=b"seed,step\n0,64\n"), "metrics.csv has 1 rows"),
+    ],
+)
+def test_runs_are_compared(tmp_path, bases, change, text):
+    other = tmp_path / "other"
+    shutil.copytree(bases / "grid", other)
+    sandbox.apply(change, other)
+    assert difference(bases / "grid", other)[: len(text) or None] == text
+
+
+def test_one_bit_of_a_checkpoint_is_a_difference(tmp_path, bases):
+    other = tmp_path / "other"
+    shutil.copytree(bases / "grid", other)
+    file = other / "checkpoints" / str(commands.STEPS[-1]) / "state.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert re.fullmatch("array .* differs", difference(bases / "grid", other))
 
 
 def test_kept_cases_are_read_as_they_were_written():

@@ -60,7 +60,7 @@ def _chain(path: Path, name: str, seed: int, context: Context) -> list[Outcome]:
         _kill_at_random(process, random_)
         outcome = processes.finish(process)
         ended = outcome.status != -signal.SIGKILL
-        outcome = outcome if ended else replace(outcome, status=0, stderr="")
+        outcome = processes.must_succeed(outcome) if ended else replace(outcome, status=0, stderr="")
         latest = _latest(path)
         if latest < saved:
             outcome = replace(outcome, divergence=f"the checkpoint at step {saved} was lost")
@@ -69,12 +69,11 @@ def _chain(path: Path, name: str, seed: int, context: Context) -> list[Outcome]:
         if ended:
             break
         command = ["resume", path] if (path / "config.json").exists() else command
-    outcome = processes.run(*command)
+    outcome = processes.must_succeed(processes.run(*command))
     if outcome.status == 0:
         whole = path.with_name(f"whole {name}")
         outcome = replace(outcome, divergence=difference(whole, path, exact=name in EXACT))
-    found[-1] = outcome
-    return found
+    return [*found[:-1], found[-1] if found[-1].divergence else outcome]
 
 
 def _kill_at_random(process, random_: random.Random) -> None:

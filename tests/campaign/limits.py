@@ -88,9 +88,9 @@ def _train(out: Path, **options) -> subprocess.Popen[str]:
 
 
 def _then_resumed(outcome: Outcome, run: Path, whole: Path) -> Outcome:
-    """The outcome under the limit; if it is a clear one, also what `sil resume` makes of the run without the limit."""
-    if outcome.status in (0, 1, 2, PIPE_CLOSED) and (run / "config.json").exists():
-        resumed = processes.run("resume", run)
+    """The outcome under the limit; if it is a clear one and left a checkpoint, also that of `sil resume` without it."""
+    if outcome.status in (0, 1, 2, PIPE_CLOSED) and any(run.glob("checkpoints/*/meta.json")):
+        resumed = processes.must_succeed(processes.run("resume", run))
         if resumed.status != 0:
             return resumed
         if text := processes.difference(whole, run):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +54,13 @@ def finish(process: subprocess.Popen[str], limit: float = LIMIT) -> Outcome:
 
 def run(*arguments: object, **options: Any) -> Outcome:
     return finish(start(*arguments, **options))
+
+
+def must_succeed(outcome: Outcome) -> Outcome:
+    """Where nothing is wrong with the input, even a clear refusal is a failure."""
+    if outcome.status == 0:
+        return outcome
+    return replace(outcome, divergence=outcome.divergence or f"refused: {outcome.stderr.strip()[-100:]}")
 
 
 def end(process: subprocess.Popen[str], number: int = signal.SIGKILL) -> None:

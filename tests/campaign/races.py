@@ -52,6 +52,9 @@ def _race(number: int, race: Callable[..., Outcome], seed: int, folder: Path, co
 
 
 def _compared(outcome: Outcome, run: Path, folder: Path) -> Outcome:
+    """The outcome, with how the run differs from one that was left alone."""
+    if outcome.divergence:
+        return outcome
     text = "the run is gone" if not run.exists() else processes.difference(folder / "whole", run)
     return replace(outcome, divergence=text)
 
@@ -95,11 +98,11 @@ def readers(place: Path, random_: random.Random) -> Outcome:
             command = random_.choice(
                 (["evaluate", run, "--episodes", "1"], ["plot", run, "--out", place / "curves.png"])
             )
-            outcome = processes.run(*command)
+            outcome = processes.must_succeed(processes.run(*command))
             if outcome.status != 0:
                 processes.end(training)
                 return outcome
-    return _compared(trained.result(), run, place.parent)
+    return _compared(processes.must_succeed(trained.result()), run, place.parent)
 
 
 def deleted(place: Path, random_: random.Random) -> Outcome:
@@ -129,7 +132,7 @@ def moved(place: Path, random_: random.Random) -> Outcome:
         return replace(outcome, divergence="the run is split: a second directory in the old place")
     if judge(Case("races", ()), outcome) is not None:
         return outcome
-    return _compared(processes.run("resume", target), target, place.parent)
+    return _compared(processes.must_succeed(processes.run("resume", target)), target, place.parent)
 
 
 def metrics_deleted(place: Path, random_: random.Random) -> Outcome:
