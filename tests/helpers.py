@@ -14,7 +14,7 @@ import safetensors.numpy
 import self_imitation
 from self_imitation.config import TrainConfig, resolve, validate
 from self_imitation.storage.metrics_file import TIMING
-from self_imitation.training.loop import Silent
+from self_imitation.training.callbacks import Callback
 from self_imitation.training.run import start
 from self_imitation.training.trainer import Trainer
 
@@ -35,15 +35,15 @@ SMALL_FLAGS = [
 ]
 
 
-class Recorder(Silent):
+class Recorder(Callback):
     """Records what a run reports."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.notes: list[str] = []
 
-    def started(self, config, run, iteration, device, notes) -> None:
-        self.notes = list(notes)
+    def started(self, context) -> None:
+        self.notes = list(context.notes)
 
     def message(self, text: str) -> None:
         self.messages.append(text)
@@ -58,7 +58,7 @@ def small_config(out: Path, env: str = "key-door-treasure", **settings: object) 
 
 
 def small_run(out: Path, env: str = "key-door-treasure", **settings: object) -> "self_imitation.Run":
-    return start(small_config(out, env, **settings), Silent())[0]
+    return start(small_config(out, env, **settings), [])[0]
 
 
 def interrupt_after(iterations: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
@@ -74,16 +74,15 @@ def interrupt_after(iterations: int, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return lambda: bool(stopped)
 
 
-def sil(*arguments: object, module: str = "self_imitation") -> subprocess.Popen[str]:
+def sil(*arguments: object, module: str = "self_imitation", xla_flags: str = "") -> subprocess.Popen[str]:
     """The command in a process of its own, its output line by line.
 
-    `module`: another one that takes the same arguments.
+    `module`: another one that takes the same arguments. `xla_flags`: by default it compiles as for users.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
-    for name in ("XLA_FLAGS", "PJRT_NPROC"):
-        environment.pop(name, None)  # a process of its own chooses for itself
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, "XLA_FLAGS": xla_flags}
+    environment.pop("PJRT_NPROC", None)  # a process of its own chooses for itself
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -115,4 +114,4 @@ def assert_same_checkpoint(one: Path, other: Path, step: int | str) -> None:
 def rows(run: Path) -> list[dict[str, str]]:
     """metrics.csv without the columns that measure time, as text: equal means equal to the last digit."""
     with open(run / "metrics.csv", newline="") as file:
-        return [{k: v for k, v in row.items() if k not in TIMING} for row in csv.DictReader(file)]
+        return [{k: v for k, v in row.items() if k not in (*TIMING, "eval_seconds")} for row in csv.DictReader(file)]

@@ -100,7 +100,7 @@ def test_every_setting_has_a_rule_and_a_docstring(agent):
     free = {"env", "agent", "kind"}  # checked against the registries
     groups = [config, config.network, config.optimiser, config.normalise, config.sil, *config.components.values()]
     for group in groups:
-        for field in dataclasses.fields(group):
+        for field in (field for field in dataclasses.fields(group) if field.compare):
             if not isinstance(getattr(group, field.name), dict) and not dataclasses.is_dataclass(
                 getattr(group, field.name)
             ):

@@ -3,14 +3,17 @@
 import random
 import signal
 import time
+from functools import partial
 
+import compilation
 import pytest
 from helpers import SMALL_FLAGS, assert_same_checkpoint, finish, rows, sil
 
 from self_imitation.storage import checkpoint, files
 
-STEPS = 60_000
-FLAGS = [*SMALL_FLAGS, "--agent", "a2c+sil+exp+simhash", "--log-every", 4000, "--checkpoint-seconds", 0]
+STEPS = 30_000
+FLAGS = [*SMALL_FLAGS, "--agent", "a2c+sil+exp+simhash", "--log-every", 2000, "--checkpoint-seconds", 0]
+cheaply_compiled = partial(sil, xla_flags=compilation.CHEAP)
 
 
 def wait_for_rows(process):
@@ -24,19 +27,19 @@ def wait_for_rows(process):
 def test_three_kills_change_nothing(tmp_path, monkeypatch):
     """In the middle of a checkpoint, between a row and its checkpoint, and at a random moment."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    code, output = finish(sil("train", *FLAGS, "--steps", STEPS, "--out", whole))
+    code, output = finish(cheaply_compiled("train", *FLAGS, "--steps", STEPS, "--out", whole))
     assert code == 0, output
     found = []
     for moment, command in (("checkpoint", ["train", *FLAGS, "--steps", STEPS, "--out"]), ("row", ["resume"])):
         monkeypatch.setenv("KILL", moment)
-        code, output = finish(sil(*command, killed, module="killed"))
+        code, output = finish(cheaply_compiled(*command, killed, module="killed"))
         assert code == -signal.SIGKILL, output
         found.append(checkpoint.steps(killed / "checkpoints")[-1])
         if moment == "checkpoint":
             assert list((killed / "checkpoints").glob(f"{files.PARTIAL}*")), "half a checkpoint"
         else:
             assert int(rows(killed)[-1]["step"]) > found[-1], "a row without its checkpoint"
-    process = sil("resume", killed)
+    process = cheaply_compiled("resume", killed)
     wait_for_rows(process)
     time.sleep(random.Random(7).uniform(0, 0.2))
     process.kill()
@@ -45,7 +48,7 @@ def test_three_kills_change_nothing(tmp_path, monkeypatch):
     assert found == sorted(found)
     assert 0 < found[0] < found[1]
     assert found[2] < STEPS, "too fast to be killed"
-    code, output = finish(sil("resume", killed))
+    code, output = finish(cheaply_compiled("resume", killed))
     assert code == 0, output
     assert_same_checkpoint(whole, killed, STEPS)
     assert rows(whole) == rows(killed)

@@ -15,35 +15,81 @@ from typing import TYPE_CHECKING, Any
 
 from self_imitation.environments.gymnasium import hopper_distance
 from self_imitation.environments.gymnasium import key_door_treasure as gymnasium_maze
-from self_imitation.errors import NonFiniteError, UsageError
+from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, NonFiniteError, UsageError
 
 if TYPE_CHECKING:
+    from self_imitation import replay
+    from self_imitation.algorithm.self_imitation import imitate, self_imitation_loss
     from self_imitation.environments.registry import register_environment
     from self_imitation.networks.actor_critic import register_network
+    from self_imitation.networks.distributions import Categorical, DiagonalGaussian, MultiCategorical
     from self_imitation.registry import register_bonus, register_learner
-    from self_imitation.training.run import Evaluation, Policy, Run, load, resume, train
+    from self_imitation.replay import Batch, ReplayBuffer
+    from self_imitation.report.plot import plot
+    from self_imitation.settings import SelfImitationConfig
+    from self_imitation.training.callbacks import Callback
+    from self_imitation.training.context import Context
+    from self_imitation.training.evaluation import Evaluation
+    from self_imitation.training.policy import Policy
+    from self_imitation.training.run import load, resume, train
+    from self_imitation.training.saved_run import Run
+    from self_imitation.training.wandb_callback import WandbCallback
+    from self_imitation.types import TrainState
 
 __version__ = "0.2.0"
 __all__ = [
+    "Batch",
+    "Callback",
+    "Categorical",
+    "Context",
+    "DeviceMemoryError",
+    "DiagonalGaussian",
     "Evaluation",
+    "FaultyEnvironmentError",
+    "MultiCategorical",
     "NonFiniteError",
     "Policy",
+    "ReplayBuffer",
     "Run",
+    "SelfImitationConfig",
+    "TrainState",
     "UsageError",
+    "WandbCallback",
+    "imitate",
     "load",
+    "plot",
     "register_bonus",
     "register_environment",
     "register_learner",
     "register_network",
+    "replay",
     "resume",
+    "self_imitation_loss",
     "train",
 ]
-_REGISTRIES = {
-    "register_bonus": "self_imitation.registry",
-    "register_environment": "self_imitation.environments.registry",
-    "register_learner": "self_imitation.registry",
-    "register_network": "self_imitation.networks.actor_critic",
+_MODULES = {
+    "Batch": "replay",
+    "Callback": "training.callbacks",
+    "Categorical": "networks.distributions",
+    "Context": "training.context",
+    "DiagonalGaussian": "networks.distributions",
+    "Evaluation": "training.evaluation",
+    "MultiCategorical": "networks.distributions",
+    "Policy": "training.policy",
+    "ReplayBuffer": "replay",
+    "Run": "training.saved_run",
+    "SelfImitationConfig": "settings",
+    "TrainState": "types",
+    "WandbCallback": "training.wandb_callback",
+    "imitate": "algorithm.self_imitation",
+    "plot": "report.plot",
+    "register_bonus": "registry",
+    "register_environment": "environments.registry",
+    "register_learner": "registry",
+    "register_network": "networks.actor_critic",
+    "self_imitation_loss": "algorithm.self_imitation",
 }
+"""Of names that are not in `training.run`."""
 
 gymnasium_maze.register()
 hopper_distance.register()
@@ -52,4 +98,10 @@ hopper_distance.register()
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_REGISTRIES.get(name, "self_imitation.training.run")), name)
+    if name == "replay":
+        return importlib.import_module("self_imitation.replay")
+    return getattr(importlib.import_module(f"self_imitation.{_MODULES.get(name, 'training.run')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,20 +1,37 @@
 """Small helpers for arrays: shape checks, masked means, short scans, loops over a batch of seeds."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from self_imitation.errors import UsageError
+
 MAX_UNROLL = 8
 """A scan of at most this many steps is unrolled: one iteration of a loop costs a GPU more than a step's arithmetic."""
 
 
-def require_same_shape(**arrays: Array) -> None:
+def require_same_shape(**arrays: Any) -> None:
     """Raise if the shapes differ, so that (B, 1) minus (B,) can't broadcast to (B, B). Free at run time."""
     if len({array.shape for array in arrays.values()}) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise ValueError(f"shapes must be the same: {shapes}")
+
+
+def require_vectors(**arrays: Any) -> None:
+    """Raise a `UsageError` that names the first array that is not a vector of the same length as the others: (B, 1)
+    where (B,) is needed would broadcast to (B, B). Free at run time.
+    """
+    shapes = {name: jnp.shape(array) for name, array in arrays.items()}
+    reference = next((name for name, shape in shapes.items() if len(shape) == 1), None)
+    for name, shape in shapes.items():
+        if reference is None:
+            raise UsageError(f"{name}: shape {shape} is not allowed; expected a vector, one number per sample")
+        if shape != shapes[reference]:
+            expected = f"expected {shapes[reference]}, as {reference} has, one number per sample"
+            raise UsageError(f"{name}: shape {shape} is not allowed; {expected}")
 
 
 def scan_unrolled(function: Callable, init: PyTree, xs: PyTree, reverse: bool = False) -> tuple[PyTree, PyTree]:

@@ -50,6 +50,10 @@ class FaultyEnvironmentError(RuntimeError):
     """An environment raised or broke its contract; the run stopped, its last checkpoint is kept."""
 
 
+class RunsFailedError(RuntimeError):
+    """Some runs of an experiment failed; the others are finished."""
+
+
 class Interrupted(BaseException):
     """Training was asked to stop between two steps of an environment; the unfinished rollout is dropped."""
 

@@ -33,12 +33,30 @@ _bonuses: dict[str, Entry] = {}
 
 
 def register_learner(name: str, learner: type[Learner], summary: str) -> None:
-    """Make a learner available as the first part of an agent's name."""
+    """Make a learner available as the first part of an agent's name.
+
+    Args:
+        name: letters, digits and _; also the prefix of its settings.
+        learner: the class.
+        summary: for `sil list`.
+
+    Raises:
+        UsageError: the name is not allowed, or another component has it.
+    """
     _register(_learners, name, learner, summary)
 
 
 def register_bonus(name: str, bonus: type[Bonus], summary: str) -> None:
-    """Make an exploration bonus available as a part of an agent's name."""
+    """Make an exploration bonus available as a part of an agent's name.
+
+    Args:
+        name: letters, digits and _; also the prefix of its settings.
+        bonus: the class.
+        summary: for `sil list`.
+
+    Raises:
+        UsageError: the name is not allowed, or another component has it.
+    """
     _register(_bonuses, name, bonus, summary)
 
 

@@ -27,10 +27,17 @@ Observation: TypeAlias = PyTree
 class Distribution(Protocol):
     """A batch of action distributions."""
 
-    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "batch ..."]: ...
-    def mode(self) -> Shaped[Array, "batch ..."]: ...
-    def log_prob(self, action: Shaped[Array, "batch ..."]) -> Float[Array, " batch"]: ...
-    def entropy(self) -> Float[Array, " batch"]: ...
+    def sample(self, key: PRNGKeyArray) -> Shaped[Array, "batch ..."]:
+        """An action of each distribution."""
+
+    def mode(self) -> Shaped[Array, "batch ..."]:
+        """The most likely actions."""
+
+    def log_prob(self, action: Shaped[Array, "batch ..."]) -> Float[Array, " batch"]:
+        """The logarithm of each action's probability or density."""
+
+    def entropy(self) -> Float[Array, " batch"]:
+        """Of each distribution, in nats."""
 
     def kl(self, other: Any) -> Float[Array, " batch"]:
         """KL divergence to a distribution of the same kind."""
@@ -72,6 +79,7 @@ class Spec:
     observation_shape: tuple[int, ...]
     """Of the image, where numbers come beside one."""
     actions: Actions
+    """`Discrete`, `MultiDiscrete` or `Continuous`."""
     max_episode_steps: int | None
     """None: no time limit."""
     observation_levels: tuple[int, ...] | None = None
@@ -119,10 +127,14 @@ class Step(eqx.Module):
     """Result of one action in a pure-JAX environment, before any reset."""
 
     state: Any
+    """A pytree of arrays."""
     observation: Shaped[Array, "..."]
+    """Of this state."""
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
+    """Whether the episode ended in the task."""
     truncated: Bool[Array, ""]
+    """Whether a time limit ended the episode."""
 
 
 @runtime_checkable
@@ -130,10 +142,17 @@ class Environment(Protocol):
     """A pure-JAX environment: functions of one copy of it; callers `vmap`."""
 
     @property
-    def spec(self) -> Spec: ...
-    def reset(self, key: PRNGKeyArray) -> Any: ...
-    def observe(self, state: Any) -> Shaped[Array, "..."]: ...
-    def step(self, state: Any, action: Shaped[Array, "..."]) -> Step: ...
+    def spec(self) -> Spec:
+        """Observations, actions and the time limit."""
+
+    def reset(self, key: PRNGKeyArray) -> Any:
+        """The state in which an episode begins."""
+
+    def observe(self, state: Any) -> Shaped[Array, "..."]:
+        """What the policy sees of a state."""
+
+    def step(self, state: Any, action: Shaped[Array, "..."]) -> Step:
+        """What the action leads to, before any reset."""
 
 
 @runtime_checkable
@@ -162,11 +181,15 @@ class Rollout(eqx.Module):
     """
 
     observation: Observation
+    """[T, N, ...]: what the policy saw before each step."""
     action: Shaped[Array, "..."]
+    """[T, N, ...]: as the policy sampled them, not clipped to bounds."""
     reward: Float[Array, "*seeds T N"]
     """As trained on: delayed or reduced to its sign where the run asks for that; without any bonus."""
     terminated: Bool[Array, "*seeds T N"]
+    """Whether the step ended its episode in the task."""
     truncated: Bool[Array, "*seeds T N"]
+    """Whether the step ended its episode by a time limit."""
     valid: Bool[Array, "*seeds T N"] | None
     """False for reset steps, in which the environment ignored the action: never used for training. None: all valid."""
     next_observation: Observation | None
@@ -176,11 +199,13 @@ class Rollout(eqx.Module):
     episode_return: Float[Array, "*seeds T N"]
     """Undiscounted sum of the episode's raw rewards up to and including this step."""
     episode_length: Int[Array, "*seeds T N"]
+    """Steps of the episode up to and including this one."""
     extras: dict[str, Array]
     """What the learner asked to be recorded while acting, such as log-probabilities."""
 
     @property
     def ended(self) -> Bool[Array, "*seeds T N"]:
+        """Terminated or truncated."""
         return self.terminated | self.truncated
 
 
@@ -188,4 +213,6 @@ class TrainState(eqx.Module):
     """Parameters and the state of their optimiser."""
 
     params: Params
+    """A pytree of arrays."""
     optimiser_state: Any
+    """What the optimiser's `init` returned for these parameters, or its latest `update`."""

@@ -49,7 +49,16 @@ COMMANDS: dict[str, dict[str, str]] = {
     "resume": {"": "run", "--steps": "number"},
     "evaluate": {"": "run", "--episodes": "number", "--key": "number", "--greedy": "switch", "--json": "file"},
     "play": {"": "run", "--seed": "number", "--key": "number", "--greedy": "switch", "--out": "picture"},
-    "plot": {"": "run", "--out!": "picture"},
+    "plot": {
+        "": "run",
+        "--out!": "picture",
+        "--y": "text",
+        "--x": "text",
+        "--smooth": "number",
+        "--show-seeds": "switch",
+        "--csv": "file",
+        "--latex": "file",
+    },
     "list": {"": "text"},
     "watch": {"": "path", "--port": "number"},
     "report": {"": "path", "--out!": "page"},
@@ -107,7 +116,9 @@ def _settings(agent: str) -> dict[str, Any]:
     from self_imitation.config import resolve
     from self_imitation.settings import flatten
 
-    return flatten(resolve("key-door-treasure", "authors", {"agent": agent}))
+    settings = flatten(resolve("key-door-treasure", "authors", {"agent": agent}))
+    del settings["wrappers"]  # a module that a user's own flag names may be imported
+    return {**settings, "config": None}
 
 
 def _train(random_: random.Random, settings: dict[str, dict[str, Any]]) -> list[str]:
@@ -117,11 +128,12 @@ def _train(random_: random.Random, settings: dict[str, dict[str, Any]]) -> list[
         if name == "env":
             words.append(random_.choice(NAMES))
             continue
-        flag = "--" + random_.choice((name, name.replace("_", "-")))
+        written = "env.size" if name == "env_kwargs" else name
+        flag = "--" + random_.choice((written, written.replace("_", "-")))
         default = settings[agent][name]
         if isinstance(default, bool) and random_.random() < 0.5:
             words.append(random_.choice((flag, flag.replace("--", "--no-", 1))))
-        elif name == "out":
+        elif name in ("out", "config"):
             words += [flag, random_.choice(PATHS)]
         else:
             values = [_value(default, random_) for _ in range(random_.choice((1, 1, 1, 1, 0, 2)))]

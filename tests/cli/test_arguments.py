@@ -78,9 +78,10 @@ def test_every_setting_of_the_agent_is_a_flag_with_its_default_and_meaning(capsy
     flat = flatten(read_config(["--agent", agent]))
     if "sil" not in agent:
         flat = {name: value for name, value in flat.items() if not name.startswith("sil.")}
-    for name in flat.keys() - {"env"}:
+    for name in flat.keys() - {"env", "env_kwargs", "wrappers"}:
         assert f"--{name.replace('_', '-')}" in page
-    assert page.count("(default:") == len(flat)
+    assert {"--env.KEY VALUE", "--wrapper MODULE:CLASS", "--config FILE"} <= set(re.findall(r"--[\w.]+ [\w:]+", page))
+    assert page.count("(default:") == len(flat)  # wrappers have none, --config has one
     groups = re.findall(r"(\w+) options", page)
     parts = {"sil", *registry.components()}
     assert set(groups) & parts == set(agent.split("+"))
@@ -89,13 +90,77 @@ def test_every_setting_of_the_agent_is_a_flag_with_its_default_and_meaning(capsy
 
 def test_help_shows_the_defaults_of_environment_and_preset(capsys):
     page = re.sub(r"[│\s]+", " ", help_page(capsys, "--preset", "paper"))
-    assert "the oldest are overwritten (paper, tables). (default: 1000)" in page
+    assert "50000 on MuJoCo, 1000 in grid worlds). (default: 1000)" in page
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_help_fits_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert max(map(len, help_page(capsys).splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("1e6", 10**6), ("1_000_000", 10**6), ("2.5e3", 2500), ("1E3", 1000), ("20.0", 20), ("+7", 7)]
+)
+def test_integers_have_exponents_and_underscores(text, steps):
+    assert read_config(["--steps", text]).steps == steps
+    assert read_config(["--sil.max-pending-steps", text]).sil.max_pending_steps == steps
+    assert read_config(["--network.hidden", "5", "1e1"]).network.hidden == (5, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("False", False),
+        ("None", None),
+        ("8x8", "8x8"),
+        ('"3"', "3"),
+        ("[1, 2]", [1, 2]),
+        ("2020-01-01", "2020-01-01"),
+        ("nan", "nan"),
+        ("-2", -2),
+        ("1\nx = 2", "1\nx = 2"),
+        ("", ""),
+    ],
+)
+def test_keyword_arguments_of_the_environment_are_flags(text, value):
+    assert read_config(["CartPole-v1", "--env.some-thing", text]).env_kwargs == {"some_thing": value}
+    config = read_config(["--env.x=3", "gym:CartPole-v1", f"--env.y={text}", "--steps", "7"])
+    assert (config.env, config.env_kwargs, config.steps) == ("gym:CartPole-v1", {"x": 3, "y": value}, 7)
+
+
+def test_wrappers_are_flags_in_their_order():
+    assert read_config(["Taxi-v4", "--wrapper", "a.b:C", "--wrapper", "d:E"]).wrappers == ("a.b:C", "d:E")
+
+
+@pytest.mark.parametrize(
+    ("env", "agent", "shown"),
+    [
+        ("CartPole-v1", "ppo+sil", {"gym:CartPole-v1", "0.01", "256"}),
+        ("mujoco:Hopper", "ppo+sil", {"2048", "linear"}),
+        ("atari:freeway", "a2c+sil", {"atari:Freeway", "50000000", "sign"}),
+    ],
+)
+def test_help_shows_the_defaults_of_the_named_environment(capsys, env, agent, shown):
+    page = re.sub(r"[│\s]+", " ", help_page(capsys, env, "--agent", agent))
+    assert shown <= set(re.findall(r"\(default: ([^)]*)\)", page))
+
+
+def test_help_of_an_unknown_environment_is_an_error(capsys):
+    status, _, err = call(capsys, "train", "nowhere", "--help")
+    assert status == 2
+    assert err.startswith("sil: env: 'nowhere' is unknown")
+
+
+@pytest.mark.parametrize("agent", ["a2c+sil+cts", "ppo+sil+simhash", "vtrace+exp", "acper+sil", "ppo+rnd"])
+def test_help_says_which_number_a_source_has_not_that_the_default_is_its(capsys, agent):
+    """The default may come from elsewhere: "(paper: 512)" is true beside any default, "(paper, table 3)" is not."""
+    page = re.sub(r"[│\s]+", " ", help_page(capsys, "gym:CartPole-v1", "--agent", agent))
+    sources = r"paper|[\w-]+ paper|authors' code|IMPALA|OpenAI's baselines"
+    assert not re.findall(rf"\((?:{sources})[^():]*\)\.? \(default: [\d.]+\)", page)
 
 
 def test_main_help_names_every_command_and_the_version(capsys):
@@ -136,7 +201,26 @@ def test_list_names_all_games_and_those_of_the_papers_table(capsys, monkeypatch)
         ("train --steps 0", "steps: 0 is not allowed; allowed: an integer >= 1"),
         ("train --steps -3", "steps: -3 is not allowed"),
         ("train --steps many", "--steps: 'many' is not an integer"),
-        ("train --steps 1e6", "--steps: '1e6' is not an integer"),
+        ("train --steps 1.5", "--steps: '1.5' is not an integer"),
+        ("train --steps 1e-3", "--steps: '1e-3' is not an integer"),
+        ("train --steps 1e999999999", "--steps: '1e999999999' is not an integer"),
+        ("train --sil.max-pending-steps 0.5", "'0.5' is not allowed; allowed: None or an integer"),
+        ("train --env.size", "--env.size: missing value"),
+        ("train --env.size 3", "env_kwargs: {'size': 3} is not allowed; key-door-treasure takes neither keyword"),
+        ("train CartPole-v1 --wrapper mine", "wrappers: ('mine',) is not allowed; allowed: MODULE:CLASS for each"),
+        ("train CartPole-v1 --wrapper no_module:Mine", "wrapper: 'no_module:Mine' can't be imported; No module named"),
+        ("train CartPole-v1 --env.size 3", "env.size: 'CartPole-v1' has no such keyword argument; allowed: sutton"),
+        ("train --config=", "'' can't be read: Is a directory"),
+        ("train --preset=", "preset: '' is unknown"),
+        ("train --agent=", "agent: '' is unknown"),
+        ("train --config .", "'.' can't be read: Is a directory"),
+        ("train --config /dev/zero", "'/dev/zero' can't be read: Not a regular file"),
+        ("train --config nowhere.toml", "no such file: 'nowhere.toml'"),
+        ("train --preset nowhere.toml", "no such file: 'nowhere.toml'"),
+        (
+            "train python:x",
+            "env: 'python:x' is made by Python code, which has to be passed from Python: train(env=...)",
+        ),
         ("train --seeds 0", "seeds: 0 is not allowed"),
         ("train --sil.batch_size 100001", "allowed: at most sil.buffer_size = 100000"),
         ("train --sil.max_advantage x", "--sil.max-advantage: 'x' is not allowed; allowed: None or a number"),
@@ -162,6 +246,7 @@ def test_list_names_all_games_and_those_of_the_papers_table(capsys, monkeypatch)
         ("bench everything", "what: 'everything' is not allowed; allowed: 'all', 'replay', 'train', 'mujoco'"),
         ("bench replay --json no/where.json", "json: 'no/where.json' can't be written"),
         ("reproduce foo", "experiment: 'foo' is unknown; did you mean"),
+        ("reproduce mujocco", "experiment: 'mujocco' is unknown; did you mean 'mujoco'?"),
         ("reproduce", "missing argument NAME|FILE.toml: An experiment of the paper"),
         ("reproduce grid-worlds --out /dev/null/x", "out: '/dev/null/x"),
         ("reproduce grid-worlds --runs=", "runs: '' is not allowed; allowed: a directory"),

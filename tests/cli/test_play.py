@@ -12,7 +12,8 @@ from PIL import Image
 from self_imitation.cli.main import main
 from self_imitation.report import animation
 from self_imitation.training import evaluation
-from self_imitation.training.run import Run, train
+from self_imitation.training.run import train
+from self_imitation.training.saved_run import Run
 
 DRAWN = "gym:gymnasium_probes:Drawn-v0"
 SMALL = {"num_envs": 2, "network.hidden": (8,)}

@@ -65,6 +65,37 @@ def test_unknown_environments_are_refused_with_a_suggestion(name):
         registry.find(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("Pong", "atari:Pong"),
+        ("montezuma_revenge", "atari:MontezumaRevenge"),
+        ("hopper", "mujoco:Hopper"),
+        ("walker2d", "mujoco:Walker2d"),
+        ("cartpole", "gym:CartPole-v1"),
+        ("CartPol-v1", "gym:CartPole-v1"),
+        ("gymnasium:CartPole-v1", "gym:CartPole-v1"),
+        ("my_module:MyEnv-v0", "gym:my_module:MyEnv-v0"),
+    ],
+)
+def test_names_without_their_prefix_are_understood(name, suggestion):
+    with pytest.raises(UsageError, match=f"^env: '{name}' is unknown; did you mean '{suggestion}'\\? Known: apple"):
+        registry.find(name)
+
+
+@pytest.mark.parametrize("name", ["xyzzy", "MyEnv", "python:"])
+def test_nothing_is_suggested_for_a_name_that_is_near_to_none(name):
+    with pytest.raises(
+        UsageError, match=f"^env: '{name}' is unknown; Known: apple-key-door-treasure, atari:GAME, gym:ID"
+    ):
+        registry.find(name)
+
+
+@pytest.mark.parametrize("gym_id", ["CartPole-v1", "Hopper-v5", "MiniGrid-Empty-5x5-v0", "phys2d/CartPole-v1"])
+def test_a_gymnasium_id_needs_no_prefix(gym_id):
+    assert registry.find(gym_id) == registry.find(f"gym:{gym_id}")
+
+
 def test_any_gymnasium_id_is_an_environment():
     entry = registry.find("gym:my_package:MyEnv-v0")
     assert entry.gym_id == "my_package:MyEnv-v0"

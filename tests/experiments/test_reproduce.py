@@ -2,7 +2,10 @@
 
 import shutil
 import signal
+import sys
+import time
 
+import compilation
 import pytest
 from experiments.small import SMALL, small, write_runs
 from helpers import finish, sil
@@ -10,7 +13,9 @@ from helpers import finish, sil
 from self_imitation.cli.main import main
 from self_imitation.experiments import definition as definitions
 from self_imitation.experiments import results
-from self_imitation.storage import checkpoint, metrics_file
+from self_imitation.experiments import status as statuses
+from self_imitation.report import web_page
+from self_imitation.storage import checkpoint, lock, metrics_file
 
 ONE_SEED = SMALL.replace("seeds = 2", "seeds = 1")
 
@@ -31,14 +36,45 @@ def call(capsys, *arguments):
 def test_a_file_of_ones_own_is_trained_reported_and_not_trained_again(capsys, here):
     status, out, _ = call(capsys, "my.toml")
     assert status == 0
-    assert "Page: results/my/README.md\nNext: sil report results/my --open" in out
+    assert out.endswith("Page: results/my/README.md\nWeb page: results/my/report.html\n")
     found = results.read(here / "results" / "my")
     assert found.provenance["command"] == "sil reproduce my.toml"
     assert [score.steps for score in found.scores] == [160, 160]
-    assert {"README.md", "figure.png", "table.csv"} <= {path.name for path in (here / "results" / "my").iterdir()}
+    written = {path.name for path in (here / "results" / "my").iterdir()}
+    assert {"README.md", "figure.png", "table.csv", "report.html"} <= written
+    assert [(run.state, run.made) for run in statuses.read(here / "runs" / "my").runs] == [("done", 160)] * 2
     status, out, _ = call(capsys, "my.toml")
     assert status == 0
     assert "step 160" not in out, "nothing was trained"
+
+
+def test_without_its_packages_the_web_page_is_left_out(capsys, here, monkeypatch):
+    write_runs(small(ONE_SEED, "my"), here / "runs" / "my")
+    monkeypatch.setattr(web_page, "find_spec", lambda name: None)
+    status, out, _ = call(capsys, "my.toml", "--report-only")
+    assert status == 0
+    assert out.endswith("Next: pip install 'self-imitation[report]', then sil report results/my --open\n")
+    assert not (here / "results" / "my" / "report.html").exists()
+
+
+def test_one_process_at_a_time(capsys, here):
+    (here / "runs" / "my").mkdir(parents=True)
+    with lock.hold(here / "runs" / "my"):
+        status, _, err = call(capsys, "my.toml")
+    assert status == 2
+    assert "runs/my' is being trained by another process" in err
+
+
+def test_flags_of_a_cluster_need_one(capsys, here):
+    status, _, err = call(capsys, "my.toml", "--gpus", "0.5")
+    assert (status, err) == (2, "sil: gpus has no effect without --engine ray\n")
+
+
+def test_without_ray_the_package_to_install_is_named(capsys, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    status, _, err = call(capsys, "my.toml", "--engine", "ray")
+    assert status == 2
+    assert err == "sil: engine: 'ray' needs the package ray: pip install 'self-imitation[ray]'\n"
 
 
 def test_a_dry_run_trains_nothing(capsys, here):
@@ -111,22 +147,24 @@ def test_bad_input_is_one_clear_line(capsys, here, arguments, message):
 
 @pytest.mark.slow
 def test_a_kill_loses_no_finished_run_and_at_most_one_checkpoint_interval(here, capsys):
-    text = ONE_SEED.replace("log_every = 80", "log_every = 20_000, checkpoint_seconds = 0.05")
-    text = text.replace("steps = 160", "steps = 400_000").replace(
+    text = ONE_SEED.replace("log_every = 80", "log_every = 10_000, checkpoint_seconds = 0.05")
+    text = text.replace("steps = 160", "steps = 200_000").replace(
         'agent = "a2c+exp"', 'agent = "a2c"\nname = "a2c+exp"'
     )
     (here / "my.toml").write_text(text)
-    process = sil("reproduce", "my.toml")
+    process = sil("reproduce", "my.toml", xla_flags=compilation.CHEAP)
     second = here / "runs" / "my" / "Maze_a2c+exp"
     while not (second.exists() and len(checkpoint.steps(second / "checkpoints")) > 1):
         assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     assert finish(process)[0] == -signal.SIGKILL
     reached = checkpoint.steps(second / "checkpoints")[-1]
+    assert [run.state for run in statuses.read(here / "runs" / "my").runs] == ["done", "running"]
     finished = here / "runs" / "my" / "Maze_a2c" / "metrics.csv"
     before = finished.stat().st_mtime_ns
     status, out, _ = call(capsys, "my.toml")
     assert status == 0
-    assert f"from step {reached:,} to 400,000 steps" in out
+    assert f"from step {reached:,} to 200,000 steps" in out
     assert finished.stat().st_mtime_ns == before
-    assert int(metrics_file.read(second)[-1]["step"]) == 400_000
+    assert int(metrics_file.read(second)[-1]["step"]) == 200_000

@@ -12,13 +12,12 @@ from self_imitation.experiments import collect, provenance, runs, search, train
 from self_imitation.experiments import definition as definitions
 from self_imitation.storage import metrics_file
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training.loop import Silent
 
 ONE_SEED = small(SMALL.replace("seeds = 2", "seeds = 1"))
 
 
 def trained(definition, folder, stop=lambda: False, only=()):
-    return train.train(definition, runs.cases(definition, only), folder, "sil reproduce small.toml", Silent(), stop)
+    return train.train(definition, runs.cases(definition, only), folder, "sil reproduce small.toml", [], stop)
 
 
 def last_step(path):
@@ -104,7 +103,8 @@ def test_settings_are_searched_on_other_seeds_and_the_best_are_used(tmp_path):
     (case,) = runs.cases(definition, ["a2c+exp"])
     assert search.choose(definition, case, tmp_path) is None
     assert not trained(definition, tmp_path, lambda: True, only=["a2c+exp"])
-    search.train(definition, case, tmp_path, "", Silent(), lambda: False)
+    for config in next(train.stages(definition, case, tmp_path)):
+        assert runs.train(config, "", [], lambda: False)
     tried = tmp_path / "search" / "Maze_a2c+exp"
     assert [last_step(tried / f"log_every={steps}") for steps in (40, 80)] == [80, 80]
     for steps, final in ((40, 1), (80, 3)):

@@ -219,8 +219,8 @@ SCENES = np.full((12, 84, 84, 4), 40, np.uint8)
 for number in range(12):
     row, column = divmod(number, 4)
     SCENES[number, 12 + 20 * row : 26 + 20 * row, 6 + 20 * column : 20 + 20 * column, 3] = 200
-LEARNED = SimHash(SimHashConfig(scale=1.0, hash="learned", learning_rate=1e-3), IMAGES)
-ADAM = optax.adam(1e-3)
+LEARNED = SimHash(SimHashConfig(scale=1.0, hash="learned", learning_rate=2e-3), IMAGES)
+ADAM = optax.adam(2e-3)
 
 
 def scenes_of(*numbers):
@@ -232,7 +232,7 @@ def trained():
     """Before and after gradient steps on the twelve scenes."""
     state = LEARNED.init(KEY, 2)
     learned = autoencoder.insert(state.autoencoder, LEARNED._frames(scenes_of(*range(12))), None)
-    learned, _ = jax.jit(partial(autoencoder.train, optimiser=ADAM, steps=120))(learned, key=KEY)
+    learned, _ = jax.jit(partial(autoencoder.train, optimiser=ADAM, steps=60))(learned, key=KEY)
     learned = autoencoder.renew_codes(learned, jnp.int32(5), every=5)
     return state, eqx.tree_at(lambda s: s.autoencoder, state, learned)
 

@@ -1,6 +1,7 @@
 """Networks: their weights, each kind of observation and action, and networks that a user registers."""
 
 import dataclasses
+import functools
 
 import equinox as eqx
 import jax
@@ -414,8 +415,30 @@ def test_a_name_cannot_be_registered_for_two_networks():
     assert isinstance(create(SPEC, NetworkConfig(hidden=(8,)), np.random.default_rng(0)), Network)
 
 
+@pytest.mark.usefixtures("networks")
+def test_a_network_that_is_defined_again_replaces_the_earlier_one():
+    """As when a cell of a notebook is run again."""
+    first, second = (type("Mine", (), {"__module__": "__main__", "__qualname__": "Mine"}) for _ in range(2))
+    register_network("mine", first)
+    register_network("mine", second)
+    assert actor_critic._factories["mine"] is second
+    with pytest.raises(UsageError, match="'mine' is already registered"):
+        register_network("mine", Network)
+
+
+@pytest.mark.usefixtures("networks")
+@pytest.mark.parametrize("factory", [lambda spec, config, generator: None, functools.partial(Network)])
+def test_a_network_without_a_name_is_not_registered_by_it(factory):
+    with pytest.raises(UsageError, match=r"^network: .* is not allowed; allowed: a class or a named function"):
+        actor_critic.register_by_own_name(factory)
+
+
 def test_an_unknown_network_is_refused_by_name():
-    with pytest.raises(UsageError, match=r"network\.kind: 'defualt' is unknown; did you mean 'default'"):
+    message = (
+        r"^network\.kind: 'defualt' is unknown; did you mean 'default'\? Known: default; register a network of your "
+        r"own first: self_imitation\.register_network\('defualt', \.\.\.\)$"
+    )
+    with pytest.raises(UsageError, match=message):
         create(SPEC, NetworkConfig(kind="defualt"), np.random.default_rng(0))
 
 

@@ -58,6 +58,31 @@ def test_agents_have_colours_of_their_own_in_every_figure():
     assert (others["ppo"], others["a2c, run 2"]) == curves.OTHER_COLOURS[:2], "taken, and not an agent"
 
 
+def _figure(labels, **options):
+    drawn = [curves.Curve(label, "maze", (0, 1), np.arange(2), np.ones((2, 2))) for label in labels]
+    return curves.figure(drawn, **options).axes[0]
+
+
+def test_no_two_of_many_curves_look_the_same():
+    means = _figure([f"variant {i}" for i in range(12)]).lines[::3]  # each is followed by its two seeds
+    assert len({(line.get_color(), line.get_linestyle()) for line in means}) == 12
+
+
+def test_a_legend_that_would_hide_the_curves_is_below_them():
+    def is_below(labels):
+        axis = _figure(labels)
+        return axis.get_legend().get_bbox_to_anchor().y1 < axis.bbox.y0
+
+    assert not is_below(["a2c", "a2c+sil"])
+    assert is_below([f"variant {i}" for i in range(6)])
+    assert is_below(["a2c", "a2c+sil", "a2c+sil, optimiser.learning_rate=0.0001"])
+
+
+def test_each_of_many_seeds_is_drawn_on_request():
+    curve = curves.Curve("a2c", "maze", tuple(range(8)), np.arange(2), np.ones((2, 8)))
+    assert [len(curves.figure([curve], show_seeds=shown).axes[0].lines) for shown in (False, True)] == [1, 9]
+
+
 @pytest.mark.parametrize("colour", [*(own for pair in curves.COLOURS for own in pair), *curves.OTHER_COLOURS])
 def test_colours_stand_out_from_the_background_in_both_themes(colour):
     light, dark = re.findall("#......", charts.theme_pair(colour))
@@ -86,3 +111,9 @@ def test_huge_returns_are_drawn_without_a_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         curves.draw([curves.from_rows("a2c", "maze", rows)], tmp_path / "curves.png")
+
+
+def test_a_notebook_shows_a_figure_as_a_picture():
+    curve = curves.Curve("a2c", "maze", (0,), np.array([10, 20]), np.array([[1.0], [2.0]]))
+    picture = curves.figure([curve])._repr_png_()
+    assert picture.startswith(b"\x89PNG")

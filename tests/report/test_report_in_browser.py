@@ -28,6 +28,12 @@ def page(driver, file):
     for form in driver.find_elements("css selector", "form"):
         driver.execute_script("arguments[0].reset(); arguments[0].dispatchEvent(new Event('input'))", form)
     _scroll_through(driver)
+    # Figures follow the width of the page a moment later.
+    driver.execute_async_script(
+        "const done = arguments[0];"
+        "Promise.all([...document.querySelectorAll('.js-plotly-plot')].map((chart) => Plotly.Plots.resize(chart)))"
+        ".then(() => requestAnimationFrame(() => requestAnimationFrame(() => done())));"
+    )
     return driver
 
 

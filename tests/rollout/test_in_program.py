@@ -284,6 +284,7 @@ def test_work_is_done_in_order_once_per_step(overlapped):
 def test_work_overlaps_with_an_engine_too():
     """Eight rollouts of 4 steps, over the ends of episodes."""
     found = []
+    keys = [jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(KEYS) for number in range(8)]
     for overlap in (False, True):
         pool = envpool_engine.make("CartPole-v1", SEEDS, 1, "CartPole")
         collector, collection = collector_in(pool), begin(pool, KEYS, N)
@@ -296,8 +297,9 @@ def test_work_overlaps_with_an_engine_too():
             return own.collect(NO_POLICY, collection, keys, 4)
 
         rollouts = []
-        for number in range(8):
-            collection, rollout = run(collection, jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(KEYS))
+        for own_keys in keys:
+            # One program at a time: another that waits for a thread while the engine holds it would wait for ever.
+            collection, rollout = jax.block_until_ready(run(collection, own_keys))
             rollouts.append(rollout)
         found.append(rollouts)
         pool.close()

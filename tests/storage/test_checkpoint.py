@@ -20,7 +20,7 @@ from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.storage.trees import from_arrays, to_arrays
 from self_imitation.training import backends
-from self_imitation.training.loop import Counters
+from self_imitation.training.counters import Counters
 from self_imitation.training.run import continue_run, start
 
 STEPS = 800
@@ -31,8 +31,8 @@ def interrupted(tmp_path_factory):
     """A run with checkpoints at its start, somewhere in between and at its end. No test changes it."""
     path = tmp_path_factory.mktemp("checkpoints") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        start(small_config(path), Recorder(), interrupt_after(7, patch))
-    continue_run(path, None, Recorder())
+        start(small_config(path), [Recorder()], interrupt_after(7, patch))
+    continue_run(path, None, [Recorder()])
     first, between, last = checkpoint.steps(path / "checkpoints")
     assert (first, last) == (0, STEPS)
     return path, between
@@ -95,7 +95,7 @@ class Touch:
 def test_a_run_resumes_from_the_one_before(copy, interrupted):
     flip_bit(copy / "checkpoints" / str(STEPS) / "state.safetensors", 5000)
     recorder = Recorder()
-    continue_run(copy, None, recorder)
+    continue_run(copy, None, [recorder])
     assert recorder.messages[0].endswith("; trying the one before")
     assert_same_checkpoint(interrupted[0], copy, STEPS)
     assert rows(interrupted[0]) == rows(copy)
@@ -107,7 +107,7 @@ def test_without_an_intact_checkpoint_nothing_is_changed(copy):
         flip_bit(file, 1000)
     recorder = Recorder()
     with pytest.raises(UsageError, match="has no intact checkpoint"):
-        continue_run(copy, 1200, recorder)
+        continue_run(copy, 1200, [recorder])
     assert not recorder.messages[-1].endswith("trying the one before")
     assert rows(copy) == before
     assert RunDirectory(copy).config().steps == STEPS

@@ -191,8 +191,8 @@ def test_tensorboard_has_the_same_numbers(tmp_path):
     write(tmp_path, 100, 200)
     (file,) = (tmp_path / "tensorboard" / "seed-1").iterdir()
     found = {(value.tag, event.step): value.simple_value for event in events(file) for value in event.summary.value}
-    assert found["loss", 200] == pytest.approx(0.1)
-    assert ("length_mean", 200) not in found, "unknown"
+    assert found["losses/loss", 200] == pytest.approx(0.1)
+    assert ("episodes/length_mean", 200) not in found, "unknown"
 
 
 def test_tensorboard_forgets_what_an_interrupted_run_wrote(tmp_path):

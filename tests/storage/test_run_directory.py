@@ -108,7 +108,7 @@ def test_the_slower_of_two_processes_leaves_the_run_of_the_other_alone(tmp_path,
     with faster:
         message = "already contains a run" if winner == "was killed" else "is being trained by another process"
         with pytest.raises(UsageError, match=message):
-            start(config, Recorder())
+            start(config, [Recorder()])
         assert RunDirectory(tmp_path / "run").config() == config
 
 
@@ -158,7 +158,7 @@ def test_links_to_files_are_refused_before_anything_is_written(tmp_path, name):
     (run.path / name).unlink(missing_ok=True)
     (run.path / name).symlink_to(foreign)
     with pytest.raises(UsageError, match=f"{name}' is a symbolic link; links inside a run directory are not followed"):
-        continue_run(run.path, 1200, Recorder())
+        continue_run(run.path, 1200, [Recorder()])
     assert foreign.read_bytes() == before
 
 
@@ -169,7 +169,7 @@ def test_links_to_folders_are_refused(tmp_path, name):
     (run.path / name).parent.mkdir(exist_ok=True)
     (run.path / name).symlink_to(photos)
     with pytest.raises(UsageError, match=f"{name}' is a symbolic link"):
-        continue_run(run.path, None, Recorder())
+        continue_run(run.path, None, [Recorder()])
     assert (photos / "2023").is_dir()
 
 
@@ -325,7 +325,7 @@ def test_a_full_disk_while_saving_keeps_the_run_going(tmp_path, monkeypatch):
     settings = {**json.loads(run.directory.config_file.read_text()), "checkpoint_seconds": 0.0}
     files.write_json(run.directory.config_file, settings)
     recorder = Recorder()
-    _, finished = continue_run(run.path, 1200, recorder)
+    _, finished = continue_run(run.path, 1200, [recorder])
     assert finished
     assert any("not saved: out: " in text and "No space left on device" in text for text in recorder.messages)
     assert checkpoint.steps(run.directory.checkpoints)[-1] == 1200

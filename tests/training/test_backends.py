@@ -120,7 +120,7 @@ def test_with_envpool_there_is_nothing_to_note():
 def test_the_first_line_of_a_run_has_the_note(no_envpool, tmp_path):
     recorder = Recorder()
     settings = {"agent": "a2c", "num_envs": 1, "num_steps": 5, "steps": 5, "seeds": 1}
-    run, _ = start(small_config(tmp_path / "run", "mujoco:Hopper", **settings), recorder)
+    run, _ = start(small_config(tmp_path / "run", "mujoco:Hopper", **settings), [recorder])
     assert recorder.notes == ["EnvPool is not available here (pip install 'self-imitation[fast]', Linux only): slower"]
     assert run.config.engine == "gymnasium"
 

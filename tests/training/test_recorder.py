@@ -8,6 +8,7 @@ from helpers import Recorder as Messages
 from helpers import arrays, interrupt_after, rows, small_config, small_run
 
 from self_imitation.algorithm import iteration
+from self_imitation.config import TrainConfig
 from self_imitation.environments.gymnasium.rendering import Player
 from self_imitation.errors import UsageError
 from self_imitation.recording import grid_world
@@ -90,7 +91,7 @@ def test_an_episode_is_played_and_filmed(cartpole):
 
 
 def test_where_pictures_take_long_there_are_fewer(cartpole, monkeypatch):
-    playing, clock = PlayedEpisodes("gym:CartPole-v1", cartpole._agent), Clock(monkeypatch)
+    playing, clock = PlayedEpisodes(TrainConfig("gym:CartPole-v1"), cartpole._agent), Clock(monkeypatch)
     for seconds, expected in ((1e-3, 48), (0.1, 20), (9.0, 8)):
         monkeypatch.setattr(Player, "picture", lambda *_, s=seconds: clock.take(s) or np.zeros((4, 4, 3), np.uint8))
         film = playing.play(cartpole._policies, 0, 0, 0.0)["film"]
@@ -101,12 +102,12 @@ def test_where_pictures_take_long_there_are_fewer(cartpole, monkeypatch):
 
 def test_snapshots_after_the_checkpoint_are_removed(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        run, _ = start(small_config(tmp_path / "run", record=True), Messages(), interrupt_after(7, patch))
+        run, _ = start(small_config(tmp_path / "run", record=True), [Messages()], interrupt_after(7, patch))
     assert max(recorded(run)) == 140, "where it stopped"
     later, earlier = Series(run.path, SNAPSHOTS, 100), recorded(run)[140]
     for step in (160, 10_000):
         later.write(step, {**earlier, "step": step})
-    continue_run(run.path, None, Messages())
+    continue_run(run.path, None, [Messages()])
     assert not {160, 10_000} & recorded(run).keys()
     assert {0, 140, 800} <= recorded(run).keys()
 
@@ -149,7 +150,7 @@ def test_a_failure_is_reported_once_and_training_goes_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Snapshots, "take", fail)
     messages = Messages()
-    _, finished = start(small_config(tmp_path / "run", record=True), messages)
+    _, finished = start(small_config(tmp_path / "run", record=True), [messages])
     assert finished
     reported = [text for text in messages.messages if "recording" in text]
     why = "OSError: [Errno 28] No space left on device"
@@ -157,12 +158,12 @@ def test_a_failure_is_reported_once_and_training_goes_on(tmp_path, monkeypatch):
 
 
 def test_an_environment_that_can_not_be_rendered_is_noted(cartpole, tmp_path, monkeypatch):
-    unseen = PlayedEpisodes("gym:gymnasium_probes:ThreeSteps-v0", cartpole._agent)
+    unseen = PlayedEpisodes(TrainConfig("gym:gymnasium_probes:ThreeSteps-v0"), cartpole._agent)
     with pytest.raises(UsageError, match="can't be rendered; it has no render mode 'rgb_array'") as refused:
         unseen.play(cartpole._policies, 0, 0, 9.0)
     monkeypatch.setattr(PlayedEpisodes, "play", lambda *arguments: PlayedEpisodes._play(unseen, *arguments[1:]))
     messages = Messages()
-    run, finished = start(small_config(tmp_path / "run", record=True, **CARTPOLE), messages)
+    run, finished = start(small_config(tmp_path / "run", record=True, **CARTPOLE), [messages])
     assert finished
     assert messages.messages == [f"recording of played stopped, training goes on: {refused.value}"]
     assert recorded(run)[400]["note"] == str(refused.value)

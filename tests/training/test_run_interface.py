@@ -16,7 +16,7 @@ from self_imitation.environments.gymnasium.make import make_env
 from self_imitation.errors import UsageError
 from self_imitation.training import devices
 from self_imitation.training import run as runs
-from self_imitation.training.loop import Silent
+from self_imitation.training.callbacks import Callback
 
 STEPS = 800
 TINY = {"agent": "a2c", "seeds": 1, "num_envs": 2, "num_steps": 5, "steps": 10, "log_every": 10}
@@ -71,11 +71,11 @@ def test_the_summary(run):
 
 
 def test_the_summary_counts_what_was_trained_even_if_rows_are_lost(tmp_path):
-    class Empty(Silent):
-        def logged(self, rows):
+    class Empty(Callback):
+        def logged(self, context, rows):
             (tmp_path / "run" / "metrics.csv").write_text("")
 
-    runs.start(small_config(tmp_path / "run", **SHORT), Empty())
+    runs.start(small_config(tmp_path / "run", **SHORT), [Empty()])
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["finished"], summary["step"]) == (True, 160)
 
@@ -224,8 +224,8 @@ def test_settings_that_have_no_effect_are_refused():
 
 
 def test_environments_bring_their_own_steps_and_seeds(monkeypatch):
-    begun = []
-    monkeypatch.setattr(runs, "start", lambda config, listener: (begun.append(config), True))
+    begun, nothing = [], object.__new__(self_imitation.Run)
+    monkeypatch.setattr(runs, "start", lambda config, *_: (begun.append(config) or nothing, True))
     self_imitation.train("atari:Pong")
     self_imitation.train("atari:Pong", steps=80, seeds=2)
     assert [(config.steps, config.seeds) for config in begun] == [(50_000_000, 1), (80, 2)]
@@ -266,15 +266,15 @@ def test_an_environment_may_change_the_working_directory(tmp_path, monkeypatch):
 def test_a_run_that_vanishes_while_it_trains_is_not_created_again(tmp_path, kind):
     path, moved = tmp_path / "run", tmp_path / "moved"
 
-    class Vanish(Silent):
-        def logged(self, rows):
+    class Vanish(Callback):
+        def logged(self, context, rows):
             if not moved.exists():
                 path.rename(moved)
                 if kind == "replaced":
                     shutil.copytree(moved, path)
 
     with pytest.raises(UsageError, match=r"run' or its \.lock was moved or deleted while it was trained"):
-        runs.start(small_config(path, **SHORT), Vanish())
+        runs.start(small_config(path, **SHORT), [Vanish()])
     assert path.exists() == (kind == "replaced")
     if kind == "replaced":
         assert {row["step"] for row in rows(path)} == {"80"}

@@ -237,7 +237,7 @@ def test_a_non_finite_loss_is_named_with_seed_and_step(tmp_path):
         NonFiniteError,
         match=r"^a loss of seed [34] was not finite at step 40; training stopped, the checkpoint at step",
     ):
-        start(config, Recorder())
+        start(config, [Recorder()])
     assert max(checkpoint.steps(tmp_path / "run" / "checkpoints")) < 40, "the last good checkpoint is kept"
 
 
@@ -245,12 +245,12 @@ def test_runs_report_how_fast_and_how_far(tmp_path):
     class Progress(Recorder):
         steps: tuple = ()
 
-        def advanced(self, step, steps_per_second):
-            self.steps += (step,)
-            assert steps_per_second > 0
+        def advanced(self, context):
+            self.steps += (context.step,)
+            assert context.steps_per_second > 0
 
     progress = Progress()
-    start(small_config(tmp_path / "run", agent="a2c"), progress)
+    start(small_config(tmp_path / "run", agent="a2c"), [progress])
     assert list(progress.steps) == sorted(progress.steps)
     assert progress.steps[-1] == 800
 
@@ -258,7 +258,7 @@ def test_runs_report_how_fast_and_how_far(tmp_path):
 def warnings_of(config):
     """What a run reports, but for the time that a slow one takes."""
     recorder = Recorder()
-    start(config, recorder)
+    start(config, [recorder])
     return [message for message in recorder.messages if not message.endswith(" remaining")]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 
 import pytest
@@ -59,6 +60,19 @@ def test_without_a_terminal_nothing_is_imported(command, run, evil, capsys):
     assert not evil.exists()
 
 
+@pytest.mark.parametrize("trust", [False, True])
+def test_wrappers_are_imported_with_trust_only(run, evil, tmp_path, trust):
+    path = tmp_path / "run"
+    shutil.copytree(run, path)
+    data = json.loads((path / "config.json").read_text())
+    wrapped = {**data, "env": "gym:CartPole-v1", "wrappers": ["evil:Wrapper"]}
+    (path / "config.json").write_text(json.dumps(wrapped))
+    message = r"wrapper: 'evil:Wrapper' (is unknown|of this run would import the module 'evil' \()"
+    with pytest.raises(UsageError, match=message):
+        self_imitation.load(path, trust=trust).policy()
+    assert evil.exists() == trust
+
+
 def test_metrics_need_no_trust(run, evil):
     assert self_imitation.load(run).metrics()
     with pytest.raises(UsageError, match="would import the module 'evil'"):
@@ -107,6 +121,9 @@ def test_a_module_inside_the_run_directory_is_never_imported(tmp_path, monkeypat
     with pytest.raises(UsageError, match="names a module inside the run directory"):
         require_trust(config("gym:evil:Foo-v0"), tmp_path / "pack", trust=True)
     require_trust(config("gym:evil:Foo-v0"), tmp_path / "elsewhere", trust=True)
+    wrapped = dataclasses.replace(TrainConfig(), env="gym:CartPole-v1", wrappers=("evil:Wrapper",))
+    with pytest.raises(UsageError, match=r"^wrapper: 'evil:Wrapper' names a module inside the run directory"):
+        require_trust(wrapped, tmp_path / "pack", trust=True)
 
 
 @pytest.mark.parametrize("env", ["key-door-treasure", "gym:CartPole-v1", "atari:Pong", "gym:json:Foo-v0"])

@@ -134,3 +134,33 @@ def test_their_settings_are_refused_with_other_agents(run):
 def test_an_unknown_network_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"network\.kind: 'mlp' is unknown; did you mean"):
         self_imitation.train(agent="a2c", out=tmp_path / "run", settings={"network.kind": "mlp"})
+
+
+def test_a_network_is_passed_to_train_and_registered_again_to_load(tmp_path, monkeypatch):
+    monkeypatch.setattr(actor_critic, "_factories", dict(actor_critic._factories))
+    settings = {"num_envs": 4, "log_every": 80}
+    run = self_imitation.train(agent="a2c", steps=80, seeds=1, out=tmp_path / "run", settings=settings, network=Tabular)
+    assert run.config.network.kind == "Tabular"
+    del actor_critic._factories["Tabular"]
+    with pytest.raises(UsageError, match=r"; register a network .* self_imitation\.register_network\('Tabular', "):
+        self_imitation.load(run.path).policy()
+    self_imitation.register_network("Tabular", Tabular)
+    assert self_imitation.load(run.path).policy().act(np.zeros((4, 5))).shape == (4,)
+
+
+def test_a_network_is_named_once(tmp_path):
+    with pytest.raises(UsageError, match=r"'network\.kind' is not allowed; it is given by train\(network=\.\.\.\)"):
+        self_imitation.train(out=tmp_path / "run", settings={"network.kind": "default"}, network=Tabular)
+
+
+def test_a_network_with_wrong_outputs_leaves_no_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(actor_critic, "_factories", dict(actor_critic._factories))
+
+    class Column(Tabular):
+        def __call__(self, observation):
+            distribution, value = super().__call__(observation)
+            return distribution, value[:, None]
+
+    with pytest.raises(UsageError, match=r"^network 'Column': for 7 observations, the value is float32\[7, 1\]"):
+        self_imitation.train(agent="a2c", steps=80, seeds=1, out=tmp_path / "run", network=Column)
+    assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import recorded_run
 from browser import accessibility_faults, chromium, errors, needs_chromium, overflows, prefer, resize
 
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.watch import server
+from self_imitation.watch import server, sites
 
 pytestmark = needs_chromium
 HTML = "<img src=x onerror=alert(1)><b>bold"
@@ -24,7 +24,7 @@ def driver():
 @contextmanager
 def opened(driver, run: RunDirectory):
     """The page of a run, on a desktop."""
-    with server.create(run, 0) as pages:
+    with server.create(sites.RunSite(run), 0) as pages:
         thread = threading.Thread(target=lambda: pages.serve_forever(poll_interval=0.01))
         thread.start()
         try:

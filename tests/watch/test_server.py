@@ -1,31 +1,18 @@
 """The server of `sil watch`: what it gives, and all that it refuses."""
 
-import http.client
 import json
 import os
 import signal
 import socket
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 import recorded_run
+from watch.serving import ask, served
 
 from self_imitation.cli.main import main
-from self_imitation.watch import server
-
-
-@contextmanager
-def served(run):
-    with server.create(run, 0) as pages:
-        thread = threading.Thread(target=lambda: pages.serve_forever(poll_interval=0.01))
-        thread.start()
-        try:
-            yield pages
-        finally:
-            pages.shutdown()
-            thread.join()
+from self_imitation.watch import sites
 
 
 @pytest.fixture(scope="module")
@@ -41,20 +28,8 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(run):
-    with served(run) as made:
+    with served(sites.RunSite(run)) as made:
         yield made
-
-
-def ask(pages, path, method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=10)
-    connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-    for name, value in {"Host": f"127.0.0.1:{pages.port}", **headers}.items():
-        connection.putheader(name.replace("_", "-"), value)
-    connection.endheaders()
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    return answer, body
 
 
 def test_it_gives_the_page_the_state_and_what_was_recorded(pages):
@@ -149,7 +124,7 @@ def test_symbolic_links_are_not_followed(tmp_path, link):
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     os.symlink(outside.path / link, path)
-    with served(run) as pages:
+    with served(sites.RunSite(run)) as pages:
         assert ask(pages, "/snapshots/100.json")[0].status == 404
         assert json.loads(ask(pages, "/run.json")[1])["curves"] == []
 
@@ -158,14 +133,14 @@ def test_a_named_pipe_is_not_waited_for(tmp_path):
     run = recorded_run.create(tmp_path / "run", record=True)
     (run.path / "record" / "snapshots").mkdir(parents=True)
     os.mkfifo(run.path / "record" / "snapshots" / "5.json")
-    with served(run) as pages:
+    with served(sites.RunSite(run)) as pages:
         assert ask(pages, "/snapshots/5.json")[0].status == 404
 
 
 def test_a_damaged_table_is_reported(tmp_path):
     run = recorded_run.create(tmp_path / "run")
     (run.path / "metrics.csv").write_bytes(b"\xff\n")
-    with served(run) as pages:
+    with served(sites.RunSite(run)) as pages:
         answer, body = ask(pages, "/run.json")
     assert answer.status == 503
     assert b"is damaged: not text" in body

@@ -104,9 +104,20 @@ class Learner(ABC):
         exploration: Exploration,
         key: PRNGKeyArray,
     ) -> tuple[Any, TrainState, Metrics]:
-        """Learn from one rollout, whose observations and rewards are normalised where the run normalises them.
+        """Learn from one rollout.
 
-        Returns the learner's new state, the new parameters with their optimiser state, and metrics.
+        Args:
+            actor_critic: from parameters and observations [batch, ...] to distributions and values [batch].
+            optimiser: to which the state in `train_state` belongs.
+            state: what `init` or the latest update returned.
+            train_state: parameters and the state of their optimiser.
+            rollout: T steps in each of N environments. Observations and rewards are normalised where the run
+                normalises them. Steps that are not `valid` must not be learnt from.
+            exploration: what bonuses add to rewards and advantages.
+            key: for random numbers.
+
+        Returns:
+            The learner's new state, the new train state, and metrics, which become columns of metrics.csv.
         """
 
     def to_replay(self, rollout: Rollout) -> Rollout:
@@ -141,11 +152,20 @@ class Bonus(ABC):
 
     @abstractmethod
     def init(self, key: PRNGKeyArray, num_envs: int) -> Any:
-        """The bonus's own state."""
+        """The bonus's own state, a pytree of arrays."""
 
     @abstractmethod
     def update(self, state: Any, rollout: Rollout, key: PRNGKeyArray) -> tuple[Any, Exploration, Metrics]:
-        """Take a raw rollout into account, then reward it."""
+        """Take a rollout into account, then reward it.
+
+        Args:
+            state: what `init` or the latest update returned.
+            rollout: T steps in each of N environments, not normalised. Steps that are not `valid` don't count.
+            key: for random numbers.
+
+        Returns:
+            The bonus's new state, what it adds to on-policy learning, and metrics, which become columns of metrics.csv.
+        """
 
 
 @dataclass(frozen=True)

@@ -25,22 +25,21 @@ class PPOConfig:
     """Proximal policy optimisation."""
 
     gamma: float = setting(0.99, real(0, 1))
-    """Discount of the advantages (paper, table of PPO+SIL hyperparameters)."""
+    """Discount of the advantages (paper: 0.99)."""
     gae_lambda: float = setting(0.95, real(0, 1))
-    """lambda of generalised advantage estimation (paper, table of PPO+SIL hyperparameters)."""
+    """lambda of generalised advantage estimation (paper: 0.95)."""
     update_epochs: int = setting(10, whole(1, 10_000))
-    """Passes over each rollout (paper, table of PPO+SIL hyperparameters)."""
+    """Passes over each rollout (paper: 10)."""
     num_minibatches: int = setting(32, whole(1, 65_536))
-    """Minibatches per epoch: 2048 steps in minibatches of 64 (paper, table of PPO+SIL hyperparameters). Leftover steps
-    are skipped, different ones each epoch."""
+    """Minibatches per epoch (paper: 32, of 64 steps each). Leftover steps are skipped, different ones each epoch."""
     clip_coef: float = setting(0.2, real(0, above=True))
-    """Clip range of the probability ratio (authors' code)."""
+    """Clip range of the probability ratio (authors' code: 0.2)."""
     value_clip: float | None = setting(0.2, or_none(real(0, above=True)))
-    """Clip range of the change in value (authors' code). None: no clipping."""
+    """Clip range of the change in value (authors' code: 0.2). None: no clipping."""
     ent_coef: float = setting(0.0, real(0))
-    """Coefficient of the entropy bonus (paper, table of PPO+SIL hyperparameters)."""
+    """Coefficient of the entropy bonus (paper: 0)."""
     vf_coef: float = setting(0.5, real(0))
-    """Coefficient of the value loss (authors' code)."""
+    """Coefficient of the value loss (authors' code: 0.5)."""
 
 
 class Samples(eqx.Module):

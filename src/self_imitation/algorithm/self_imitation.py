@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from self_imitation.algorithm import lower_bounds
 from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.degree import Degree
-from self_imitation.arrays import max_over_seeds, require_same_shape
+from self_imitation.arrays import max_over_seeds, require_vectors
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import Batch, ReplayBuffer
 from self_imitation.settings import SelfImitationConfig
@@ -30,14 +30,27 @@ def self_imitation_loss(
     weight: Float[Array, " batch"],
     config: SelfImitationConfig,
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " batch"], Metrics]]:
-    """Eq. 1: L = E[L_policy + beta L_value], each sample times its importance weight; also returns (R - V)+ of each.
+    """Eq. 1: L = E[L_policy + beta L_value], each sample times its importance weight.
 
     With a temperature alpha (section 4.3): R - alpha log pi in place of R, and L = E[alpha L_policy + L_value],
     whose gradient is that of 1/2 (R - Q)+^2 with Q = V + alpha log pi.
 
-    A weight of 0 marks an empty entry of the batch.
+    Args:
+        log_prob: log pi(a|s) of the stored actions under the present policy.
+        entropy: of the present policy at the stored observations.
+        value: V(s), the present estimate.
+        returns: R, in the units of the values.
+        weight: importance weights; 0 marks an empty entry of the batch.
+        config: coefficients, clipping and averaging.
+
+    Returns:
+        The loss, and beside it (R - V)+ of each sample, clipped as configured, and metrics: the form that
+            `jax.value_and_grad(..., has_aux=True)` takes.
+
+    Raises:
+        UsageError: an array is not a vector [batch].
     """
-    require_same_shape(log_prob=log_prob, entropy=entropy, value=value, returns=returns, weight=weight)
+    require_vectors(log_prob=log_prob, entropy=entropy, value=value, returns=returns, weight=weight)
     filled = weight > 0
     policy_coef, vf_coef = 1.0, config.vf_coef
     if config.temperature > 0:
@@ -97,9 +110,25 @@ def imitate(
 ) -> tuple[TrainState, ReplayBuffer, Metrics]:
     """The last loop of Algorithm 1: M times sample a batch, take a gradient step, update the sampled priorities.
 
-    The replay buffer is raw: `normalise` brings batches to the scale of the actor-critic's inputs and values. With
-    `learning_starts` steps or fewer in the buffer, neither parameters nor optimiser change. `degree`: M and the
-    coefficient of the loss, where they are not those of `config`.
+    With `learning_starts` steps or fewer in the buffer, neither parameters nor optimiser change.
+
+    Args:
+        actor_critic: from parameters and observations [batch, ...] to a distribution with `log_prob(action)` and
+            `entropy()`, and values [batch].
+        optimiser: the Optax optimiser to which the state in `train_state` belongs.
+        train_state: parameters and the state of their optimiser.
+        buffer: made by `replay.create`, filled by `replay.insert`.
+        key: for sampling.
+        config: of the loss, the number M of updates, and sampling.
+        normalise: brings a sampled batch, which is raw, to the scale of the actor-critic's inputs and values.
+        degree: M and the coefficient of the loss, where they are not those of `config`.
+
+    Returns:
+        The new train state, the buffer with new priorities, and metrics averaged over the updates, such as
+            `sil_imitated`: the share of sampled steps with R > V.
+
+    Raises:
+        UsageError: while JAX traces it, if the values or log-probabilities are not vectors [batch].
     """
     ready = buffer.size > config.learning_starts
     if degree is not None:

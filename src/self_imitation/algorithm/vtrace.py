@@ -22,15 +22,15 @@ class VTraceConfig:
     """V-trace actor-critic."""
 
     gamma: float = setting(0.99, real(0, 1))
-    """Discount (IMPALA, table D.1)."""
+    """Discount (IMPALA: 0.99)."""
     rho_clip: float = setting(1.0, real(0, above=True))
     """Upper bound of the importance weight of each temporal difference (IMPALA: 1)."""
     c_clip: float = setting(1.0, real(0, above=True))
     """Upper bound of the importance weights in the trace (IMPALA: 1)."""
     ent_coef: float = setting(0.01, real(0))
-    """Coefficient of the entropy bonus (IMPALA, table D.1)."""
+    """Coefficient of the entropy bonus (IMPALA: 0.01)."""
     vf_coef: float = setting(0.5, real(0))
-    """Coefficient of the value loss (IMPALA, table D.1)."""
+    """Coefficient of the value loss (IMPALA: 0.5)."""
 
 
 class VTraceReturns(eqx.Module):

@@ -13,6 +13,7 @@ from self_imitation.errors import (
     DeviceMemoryError,
     FaultyEnvironmentError,
     NonFiniteError,
+    RunsFailedError,
     UsageError,
     one_line,
     unknown_name,
@@ -23,10 +24,13 @@ COMMANDS = {
     "resume": ("train:resume", "resume a run"),
     "evaluate": ("runs:evaluate", "evaluate every seed's policy in fresh episodes and report the results"),
     "play": ("runs:play", "record an episode as a video or an animated GIF, with a summary as text"),
-    "plot": ("runs:plot", "plot the learning curves of one or more runs"),
+    "plot": ("plot:plot", "plot the learning curves of one or more runs"),
+    "export": ("export:export", "write a policy as an ONNX model"),
     "watch": ("watch:watch", "show a run in the browser, also while it trains: what it remembers, imitates and does"),
     "list": ("listing:list_names", "list environments, learners and exploration bonuses"),
     "reproduce": ("reproduce:reproduce", "reproduce a figure of the paper: train, plot, and write a results page"),
+    "tune": ("tune:tune", "search for good settings with Ray Tune, and write the best as a preset"),
+    "status": ("status:status", "show how far the runs of an experiment are"),
     "report": ("report:report", "write a web page with the curves and tables of results"),
     "bench": ("main:bench", "measure speed on this machine (needs a source checkout)"),
 }
@@ -56,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _dispatch(arguments)
     except UsageError as error:
         return _fail(error, status=2)
-    except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError) as error:
+    except (NonFiniteError, FaultyEnvironmentError, DeviceMemoryError, RunsFailedError) as error:
         return _fail(error)
     except KeyboardInterrupt:
         print("sil: interrupted", file=sys.stderr, flush=True)

@@ -4,13 +4,22 @@ import contextlib
 import dataclasses
 import io
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from functools import cache, partial
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import docstring_parser
 import tyro
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from self_imitation import settings
 from self_imitation.errors import UsageError
@@ -21,7 +30,6 @@ T = TypeVar("T")
 _REWORDED = (
     (r"^Unrecognized options: ", "unknown options: "),
     (r"^Error parsing (\S+): ", r"\1: "),
-    (r"invalid literal for int\(\) with base 10: (.*)$", r"\1 is not an integer"),
     (r"no type matching (.+?) could be instantiated from \[(.*?)\]\. Got errors.*$", r"\2 is not allowed; allowed: \1"),
     (r"allowed: \{None\}\|", "allowed: None or "),
     (r"\{\[INT \[INT \.\.\.\]\]\}", "integers"),
@@ -59,6 +67,47 @@ def parse(
     return given
 
 
+def split_keywords(arguments: Sequence[str], prefix: str) -> tuple[list[str], dict[str, object]]:
+    """The arguments without flags such as --env.KEY VALUE, with the prefix "--env.", and the values of those by KEY."""
+    rest, found, words = list[str](), dict[str, object](), iter(arguments)
+    for word in words:
+        if not word.startswith(prefix):
+            rest.append(word)
+            continue
+        name, equals, text = word.partition("=")
+        value = text if equals else next(words, None)
+        if value is None:
+            raise UsageError(f"{name}: missing value")
+        found[name.removeprefix(prefix).replace("-", "_")] = to_value(value)
+    return rest, found
+
+
+PYTHON_VALUES = {"True": True, "False": False, "None": None}
+
+
+def to_value(text: str) -> object:
+    """A number, boolean or list as in TOML, True, False or None as in Python, or else the text itself."""
+    try:
+        value = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return PYTHON_VALUES.get(text, text)
+    return value["value"] if value.keys() == {"value"} and settings.is_plain(value) else text
+
+
+def to_integer(text: str) -> int:
+    """An integer in digits, also with underscores or as 1e6; nothing is rounded. Raises `ValueError`."""
+    try:
+        number = Decimal(text)
+        if number.is_finite() and number.adjusted() < MAX_DIGITS and number == int(number):
+            return int(number)
+    except InvalidOperation:
+        pass
+    raise ValueError(f"{text!r} is not an integer")
+
+
+MAX_DIGITS = 1000
+
+
 def _one_line(box: str) -> str:
     """The first part of the message in tyro's box, and the most similar option if there is one.
 
@@ -92,6 +141,34 @@ def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
         help_text = partial(_help_text, info.type, field.name)
         fields.append(StructFieldSpec(field.name, types[field.name], default, help_text))
     return StructConstructorSpec(info.type, tuple(fields))
+
+
+@_registry.primitive_rule
+def _integer(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Unlike this one, tyro's own rule does not know 1e6."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: to_integer(words[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+@_registry.primitive_rule
+def _keywords(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Mapping[str, Any]] | None:
+    """For the help only: such flags are taken by `split_keywords`."""
+    if get_origin(info.type) is not Mapping:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="VALUE",
+        instance_from_str=lambda words: {},
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: [" ".join(f"{name}={own}" for name, own in value.items()) or "none"],
+    )
 
 
 def _help_text(kind: type, field: str) -> str | None:

@@ -10,30 +10,30 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from self_imitation.cli import terminal
-from self_imitation.config import TrainConfig
 from self_imitation.errors import printable
 from self_imitation.storage.metrics_file import Row
-from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training.loop import Silent
+from self_imitation.training.callbacks import Callback
+from self_imitation.training.context import Context
 
 
-def first_line(config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]) -> str:
+def first_line(context: Context) -> str:
     """What is trained, how and where to."""
+    config = context.config
     first, last = config.seed_numbers[0], config.seed_numbers[-1]
     seeds = f"1 seed ({first})" if first == last else f"{config.seeds} seeds ({first}-{last})"
-    step = iteration * config.steps_per_iteration
-    start = f"from step {step:,} " if step else ""
-    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each on {device}, in {run.shown}"
-    return line + (f" (note: {'; '.join(notes)})" if notes else "")
+    start = f"from step {context.step:,} " if context.step else ""
+    where = f"on {context.device}, in {context.shown}"
+    line = f"{config.agent} on {config.env}: {seeds} {start}to {config.steps:,} steps each {where}"
+    return line + (f" (note: {'; '.join(context.notes)})" if context.notes else "")
 
 
-def mean_return(rows: list[Row]) -> float:
+def mean_return(rows: Sequence[Row], column: str = "return_mean") -> float:
     """Mean over the seeds that finished an episode since their last row."""
-    finite = [row["return_mean"] for row in rows if math.isfinite(row["return_mean"])]
+    finite = [row[column] for row in rows if math.isfinite(row.get(column, math.nan))]
     return sum(finite) / len(finite) if finite else math.nan
 
 
-class Lines(Silent):
+class Lines(Callback):
     """One line per row of metrics, for logs and pipes."""
 
     closed = False
@@ -42,16 +42,16 @@ class Lines(Silent):
     def __init__(self, stream: IO[str] | None = None):
         self._stream = stream or sys.stdout
 
-    def started(
-        self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
-    ) -> None:
-        self.message(first_line(config, run, iteration, device, notes))
+    def started(self, context: Context) -> None:
+        if context.step < context.total_steps:  # else it is complete, and has said so
+            self.message(first_line(context))
 
-    def logged(self, rows: list[Row]) -> None:
-        value = mean_return(rows)
+    def logged(self, context: Context, rows: Sequence[Row]) -> None:
+        value, evaluated = mean_return(rows), mean_return(rows, "eval_return_mean")
         shown = f"{value:.3f}" if math.isfinite(value) else "-"
+        evaluation = f"evaluation {evaluated:.3f}  " if math.isfinite(evaluated) else ""
         rate = f"{rows[0]['steps_per_second']:,.0f} steps/s"
-        self.message(f"step {int(rows[0]['step']):,}  return {shown}  {rate}")
+        self.message(f"step {int(rows[0]['step']):,}  return {shown}  {evaluation}{rate}")
 
     def message(self, text: str) -> None:
         try:
@@ -81,22 +81,23 @@ class Bar(Lines):
             speed_estimate_period=20,
         )
         self._task = self._progress.add_task("", start=False)
+        self._value, self._evaluation = "-", ""
 
-    def started(
-        self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
-    ) -> None:
-        super().started(config, run, iteration, device, notes)
-        step = iteration * config.steps_per_iteration
-        self._progress.reset(self._task, total=config.total_steps, completed=step, rate="", value="-")
+    def started(self, context: Context) -> None:
+        super().started(context)
+        self._progress.reset(self._task, total=context.total_steps, completed=context.step, rate="", value="-")
         self._progress.start()
 
-    def advanced(self, step: int, steps_per_second: float) -> None:
-        self._progress.update(self._task, completed=step, rate=f"{steps_per_second:,.0f}/s")
+    def advanced(self, context: Context) -> None:
+        self._progress.update(self._task, completed=context.step, rate=f"{context.steps_per_second:,.0f}/s")
 
-    def logged(self, rows: list[Row]) -> None:
-        value = mean_return(rows)
+    def logged(self, context: Context, rows: Sequence[Row]) -> None:
+        value, evaluated = mean_return(rows), mean_return(rows, "eval_return_mean")
         if math.isfinite(value):
-            self._progress.update(self._task, value=f"{value:.2f}")
+            self._value = f"{value:.2f}"
+        if math.isfinite(evaluated):
+            self._evaluation = f", evaluation {evaluated:.2f}"
+        self._progress.update(self._task, value=self._value + self._evaluation)
 
     def message(self, text: str) -> None:
         self._progress.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
@@ -105,6 +106,6 @@ class Bar(Lines):
         self._progress.stop()
 
 
-def listener() -> Lines:
+def create() -> Lines:
     console = Console()
     return Bar(console) if console.is_terminal else Lines()

@@ -35,7 +35,7 @@ def report(arguments: Sequence[str]) -> int:
     web_page.require_packages()
     files.absolute(given.directory)  # refuses what is not a path
     all_results = results_page.find(Path(given.directory))
-    out = Path(given.out) if given.out else Path(given.directory) / "report.html"
+    out = Path(given.out) if given.out else Path(given.directory) / results_page.FILE
     files.require_writable(out, "out", make_parents=True)
     with files.explain_failure(out):
         results_page.write(all_results, out)

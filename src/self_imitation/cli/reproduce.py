@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from self_imitation.cli import terminal
+from self_imitation.cli.cluster import ClusterArguments, refuse_cluster_flags
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import with_signal_handling
-from self_imitation.errors import UsageError
-from self_imitation.settings import real, setting
-from self_imitation.storage import files
+from self_imitation.cluster.connect import require_ray
+from self_imitation.errors import RunsFailedError, UsageError
+from self_imitation.settings import one_of, or_none, real, setting, whole
+from self_imitation.storage import files, mirror
 
 if TYPE_CHECKING:
     from self_imitation.experiments.definition import Definition
@@ -26,10 +28,8 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class ReproduceArguments:
-    """Run an experiment: train its agents, and write a results page with intervals. Finished runs are not trained
-    again, unfinished ones are resumed.
-    """
+class ExperimentArguments:
+    """What to run."""
 
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME|FILE.toml")]
     """An experiment of the paper: montezuma (figure 1), grid-worlds (figure 2), hard-exploration (figure 3, table 1),
@@ -55,6 +55,18 @@ class ReproduceArguments:
     """Directory of the runs. None: runs/NAME."""
     out: str | None = setting(None, DIRECTORY)
     """Directory of the results. None: results/NAME, or report/ beside the runs if they are not the whole experiment."""
+    seeds_per_run: int | None = setting(None, or_none(whole(1, 65_536)))
+    """Divide the seeds of an agent among several runs. None: all of them are in one."""
+    engine: Literal["local", "ray"] = setting("local", one_of("local", "ray"))
+    """local: one run after another, in this process. ray: every run is a task of a Ray cluster. The options below are
+    for ray."""
+
+
+@dataclass(frozen=True)
+class ReproduceArguments(ClusterArguments, ExperimentArguments):
+    """Run an experiment: train its agents, and write a results page with intervals. Finished runs are not trained
+    again, unfinished ones are resumed.
+    """
 
 
 @dataclass(frozen=True)
@@ -69,23 +81,29 @@ class Plan:
     out: Path
     shown: Path
     """The same as the user wrote it."""
+    url: str | None
+    """Where the runs are stored, if not in the folder."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     given = parse(ReproduceArguments, "reproduce", arguments)
+    if given.engine == "ray":
+        require_ray()
+    else:
+        refuse_cluster_flags(given, "without --engine ray")
     plans = _plans(given)
     if given.dry_run:
-        return _dry_run(plans)
-    from self_imitation.cli import progress
-    from self_imitation.experiments import collect, page, results, train
+        return _dry_run(plans, given.seeds_per_run)
+    from self_imitation.experiments import collect, page, results
 
     command = f"sil reproduce {shlex.join(arguments)}"
     for plan in plans:
         files.require_writable(plan.out / "figure.png", "out", make_parents=True)
+    failed = 0
     for plan in plans:
         if not given.report_only:
-            go = partial(train.train, plan.definition, plan.cases, plan.folder, command)
-            finished, status = with_signal_handling(go, progress.listener)
+            finished, status, failures = (_train_on_ray if given.engine == "ray" else _train_here)(given, plan, command)
+            failed += failures
             if not finished:
                 terminal.say(f"Stopped; progress saved. Resume with: {command}")
                 return status
@@ -97,8 +115,44 @@ def reproduce(arguments: Sequence[str]) -> int:
             results.write(found, plan.out)
             page.write(found, plan.out)
         terminal.say(page.summary(found))
-        terminal.say(f"Page: {plan.shown / 'README.md'}\nNext: sil report {shlex.quote(str(plan.shown))} --open")
+        terminal.say(f"Page: {plan.shown / 'README.md'}\n{_write_web_page(plan)}")
+    if failed:
+        raise RunsFailedError(f"{failed} run{'s' * (failed > 1)} failed; start them again with: {command}")
     return 0
+
+
+def _train_here(given: ReproduceArguments, plan: Plan, command: str) -> tuple[bool, int, int]:
+    """Returns whether all runs came to their end, the exit status if not, and how many failed."""
+    from self_imitation.cli import progress
+    from self_imitation.experiments import train
+
+    go = partial(train.train, plan.definition, plan.cases, plan.folder, command, seeds_per_run=given.seeds_per_run)
+    finished, status = with_signal_handling(lambda shown, stop: go([shown], stop), progress.create)
+    return finished, status, 0
+
+
+def _train_on_ray(given: ReproduceArguments, plan: Plan, command: str) -> tuple[bool, int, int]:
+    """As `_train_here`."""
+    from self_imitation.cli import run_table
+    from self_imitation.cluster import driver
+    from self_imitation.cluster.task import Place
+
+    place = Place(str(plan.folder), plan.url)
+    work = driver.Work(plan.definition, plan.cases, place, command, given.seeds_per_run)
+    go = partial(driver.run, work, given.resources, given.address)
+    (finished, found), status = with_signal_handling(go, run_table.report)
+    return finished, status, found.count("failed")
+
+
+def _write_web_page(plan: Plan) -> str:
+    """Write report.html where its packages are installed. Returns a line that says where it is, or how to get it."""
+    from self_imitation.report import results_page, web_page
+
+    if not web_page.available():
+        return f"Next: pip install 'self-imitation[report]', then sil report {shlex.quote(str(plan.shown))} --open"
+    with files.explain_failure(plan.out):
+        results_page.write(results_page.find(plan.out), plan.out / results_page.FILE)
+    return f"Web page: {plan.shown / results_page.FILE}"
 
 
 def _plans(given: ReproduceArguments) -> list[Plan]:
@@ -130,16 +184,21 @@ def _plan(given: ReproduceArguments, experiment: str, folder: Path | None, out: 
     runs.check(definition)
     cases = runs.cases(definition, given.only)
     own = planned.name if given.scale == 1 else f"{planned.name}_scale-{given.scale:g}"
+    url = None
+    if given.storage and mirror.is_url(given.storage):
+        url = f"{given.storage.rstrip('/')}/{own}"
+    elif given.storage:
+        folder = folder or Path(given.storage) / own
     folder = folder or Path("runs") / own
     shown = Path(out or (f"results/{own}" if definition == planned and not given.only else folder / "report"))
     folder = files.absolute(folder)
     for case in cases:
         if case.agent.search:
             search.configs(definition, case, folder)  # every candidate is checked before anything is trained
-    return Plan(planned, definition, cases, folder, files.absolute(shown), shown)
+    return Plan(planned, definition, cases, folder, files.absolute(shown), shown, url)
 
 
-def _dry_run(plans: Sequence[Plan]) -> int:
+def _dry_run(plans: Sequence[Plan], seeds_per_run: int | None) -> int:
     import jax
 
     from self_imitation.experiments import estimate
@@ -147,5 +206,5 @@ def _dry_run(plans: Sequence[Plan]) -> int:
     gpu = jax.default_backend() != "cpu"
     for plan in plans:
         terminal.say(f"{plan.definition.title}, in {os.path.relpath(plan.folder)}:")
-        terminal.say(estimate.in_words(estimate.expect(plan.definition, plan.cases, plan.folder, gpu)))
+        terminal.say(estimate.in_words(estimate.expect(plan.definition, plan.cases, plan.folder, gpu, seeds_per_run)))
     return 0

@@ -1,9 +1,9 @@
-"""`sil evaluate`, `sil play` and `sil plot`: commands that read runs."""
+"""`sil evaluate` and `sil play`."""
 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +11,11 @@ import tyro
 
 from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
-from self_imitation.errors import UsageError
 from self_imitation.settings import setting, whole
-from self_imitation.storage import files, metrics_file, run_directory
+from self_imitation.storage import files
 
 SECONDS_BETWEEN_REPORTS = 10.0
 """How often a long evaluation reports how far it is."""
-PICTURE = (lambda v: Path(v).suffix.lower() in (".png", ".pdf", ".svg"), "a file name that ends in .png, .pdf or .svg")
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,8 @@ class EvaluateArguments:
     """Take the most likely action instead of sampling as in training."""
     key: int = setting(0, whole(0, 2**31 - 1))
     """Random seed of the evaluation."""
+    best: bool = False
+    """Use the policies that did best in the evaluations of the run (--eval-every) instead of the latest ones."""
     json: str | None = None
     """Also write the results to this file."""
     trust: bool = False
@@ -51,6 +51,8 @@ class PlayArguments:
     """Take the most likely action instead of sampling as in training."""
     key: int = setting(0, whole(0, 2**31 - 1))
     """Random seed of the episode."""
+    best: bool = False
+    """Use the policy that did best in the evaluations of the run (--eval-every) instead of the latest one."""
     out: str | None = None
     """Video file, .mp4 or .gif. None: play.mp4 in the run directory, or play.gif for grid worlds and without the extra
     `video`."""
@@ -59,23 +61,13 @@ class PlayArguments:
     terminal asks and anything else refuses."""
 
 
-@dataclass(frozen=True)
-class PlotArguments:
-    """Plot the learning curves of one or more runs, with 95 % confidence bands."""
-
-    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Run directories; runs of the same environment share a panel."""
-    out: str = setting("curves.png", PICTURE)
-    """Picture file: .png, .pdf or .svg."""
-
-
 def evaluate(arguments: Sequence[str]) -> int:
     given = parse(EvaluateArguments, "evaluate", arguments)
     json_file = files.require_writable(Path(given.json), "json") if given.json else None
     from self_imitation.training import run as runs
 
     run = runs.load(given.run, terminal.say, trust=given.trust or terminal.ask_to_import)
-    result = run.evaluate(given.episodes, given.greedy, given.key, _progress_reports())
+    result = run.evaluate(given.episodes, given.greedy, given.key, _progress_reports(), given.best)
     for seed, returns, lengths in zip(result.seeds, result.returns, result.lengths, strict=True):
         print(f"seed {seed}: return {returns.mean():.3f} (best {returns.max():g}), length {lengths.mean():.1f}")
     low, high = result.interval
@@ -113,37 +105,14 @@ def play(arguments: Sequence[str]) -> int:
     shown = Path(given.out) if given.out else run.directory.shown / name
     animation.require_format(shown)
     path = files.require_writable(shown, "out")
-    seed = run.best_seed() if given.seed is None else given.seed
-    episode = run.play(seed, given.greedy, given.key)
+    seed = run.best_seed(given.best) if given.seed is None else given.seed
+    episode = run.play(seed, given.greedy, given.key, given.best)
     with files.explain_failure(path), files.replacing(path) as partial:
         animation.save(episode, partial, f"{run.config.agent}, seed {seed}")
     if in_maze:
         print(animation.maze_text(episode))
     print(animation.to_text(episode))
     terminal.say(f"Animation: {shown}")
-    return 0
-
-
-def plot(arguments: Sequence[str]) -> int:
-    given = parse(PlotArguments, "plot", arguments)
-    if not given.runs:
-        raise UsageError("runs: none given; allowed: one or more run directories")
-    from self_imitation.report import curves
-
-    out, drawn = files.require_writable(Path(given.out), "out"), []
-    for path in given.runs:
-        run = run_directory.open_run(path)
-        rows = metrics_file.read(run.path)
-        if not rows:
-            raise UsageError(f"{path!r} has no metrics yet")
-        config = run.config()
-        drawn.append(curves.from_rows(config.agent, config.env, rows))
-    if len({(curve.label, curve.env) for curve in drawn}) < len(drawn):
-        named = zip(drawn, given.runs, strict=True)
-        drawn = [replace(curve, label=f"{curve.label}, {Path(path).name}") for curve, path in named]
-    with files.explain_failure(out), files.replacing(out) as partial:
-        curves.draw(drawn, partial)
-    terminal.say(f"Curves: {given.out}")
     return 0
 
 

@@ -1,5 +1,6 @@
 """`sil watch`."""
 
+import os
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +11,16 @@ import tyro
 from self_imitation.cli import terminal
 from self_imitation.cli.parse import parse
 from self_imitation.settings import setting, whole
-from self_imitation.storage import run_directory
+from self_imitation.storage import files, run_directory
 
 
 @dataclass(frozen=True)
 class WatchArguments:
-    """Show a run in the browser, also while it trains. The page is only served to this machine."""
+    """Show a run or an experiment in the browser, also while it trains. The page is only served to this machine."""
 
-    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """Run directory. A run that was trained with --record also shows what it remembers, imitates and does."""
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN|DIR")]
+    """Run directory; a run that was trained with --record also shows what it remembers, imitates and does. Or the
+    directory of an experiment's runs, such as runs/grid-worlds: a table of all of them."""
     port: int = setting(0, whole(0, 65_535))
     """Port on 127.0.0.1. 0: any free one."""
     open: bool = False
@@ -27,11 +29,14 @@ class WatchArguments:
 
 def watch(arguments: Sequence[str]) -> int:
     given = parse(WatchArguments, "watch", arguments)
-    run = run_directory.open_run(given.run)
-    from self_imitation.watch import server
+    path = files.absolute(given.run)
+    from self_imitation.experiments import status
+    from self_imitation.watch import server, sites
 
-    with server.create(run, given.port) as pages:
-        terminal.say(f"{pages.url} shows {run.path} (Ctrl-C stops it)")
+    is_experiment = os.path.isfile(path / status.FILE)
+    site = sites.ExperimentSite(path) if is_experiment else sites.RunSite(run_directory.open_run(given.run))
+    with server.create(site, given.port) as pages:
+        terminal.say(f"{pages.url} shows {path.resolve()} (Ctrl-C stops it)")
         if given.open:
             webbrowser.open(pages.url)
         try:

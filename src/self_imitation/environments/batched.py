@@ -61,9 +61,10 @@ class PureJax:
     def __init__(self, environment: Environment, num_envs: int):
         self.environment, self.num_envs = environment, num_envs
         self.spec = environment.spec
+        self._reset: Any = jax.jit(jax.vmap(self._reset_one_seed))
 
     def reset(self, key: Key[Array, " K"]) -> tuple[Any, Observation]:
-        return jax.jit(jax.vmap(self._reset_one_seed))(key)
+        return self._reset(key)
 
     def send(self, state: Any, action: Shaped[Array, "K N ..."]) -> tuple[Any, Shaped[Array, "K N ..."]]:
         if isinstance(self.spec.actions, Continuous):

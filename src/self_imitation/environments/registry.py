@@ -1,12 +1,17 @@
 """The environments by name, with the settings that each one brings. Add your own with `register_environment`."""
 
+import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+import gymnasium
+
 from self_imitation.environments.gymnasium import hopper_distance
+from self_imitation.environments.gymnasium.make import is_registered
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
-from self_imitation.errors import UsageError, unknown_name
+from self_imitation.errors import UsageError, shorten, unknown_name
 from self_imitation.types import Environment
 
 
@@ -33,6 +38,13 @@ class Entry:
     """Arguments for EnvPool that make it the environment of `gym_id`."""
     atari_rom: str | None = None
     """Of an Atari game: the name of its ROM."""
+    in_python: bool = False
+    """Whether it is made by Python code that the user passes."""
+
+    @property
+    def takes_arguments(self) -> bool:
+        """Whether it is made with keyword arguments, and can be wrapped."""
+        return self.in_python or (self.gym_id is not None and self.pure_jax is None)
 
 
 # Paper, commented table of the grid worlds, and the authors' runs.
@@ -181,8 +193,15 @@ def register_environment(
 ) -> None:
     """Make a pure-JAX environment available by name.
 
-    `defaults`: settings by dotted names, over the defaults for user environments.
-    `render_id`: the Gymnasium id of a twin that `sil play` can draw.
+    Args:
+        name: for `train(name)` and `sil train NAME`.
+        make: returns the environment; a class will do.
+        summary: for `sil list`.
+        defaults: settings by dotted names, over the defaults for user environments.
+        render_id: the Gymnasium id of a twin that `sil play` can draw.
+
+    Raises:
+        UsageError: the name is taken.
     """
     own = dict(defaults or {})
     components = {
@@ -198,7 +217,7 @@ def entries() -> Mapping[str, Entry]:
 
 
 def find(name: str) -> Entry:
-    """The entry of that name; for gym:ID, one with the defaults for user environments."""
+    """The entry of that name; for gym:ID, also without the prefix, one with the defaults for user environments."""
     if name in _entries:
         return _entries[name]
     prefix, _, rest = str(name).partition(":")
@@ -206,10 +225,38 @@ def find(name: str) -> Entry:
         return Entry(name, "a Gymnasium environment", _ANY, _ANY_COMPONENTS, _ANY_PRESETS, gym_id=rest, envpool_id=rest)
     if prefix == "atari" and rest:
         return _atari_entry(rest)
-    games = [f"atari:{game}" for game in _same_letters(str(name), atari_games())]
-    raise unknown_name("env", str(name), [*_entries, *(games or ["atari:GAME"]), "gym:ID"])
+    if prefix == "python" and rest:
+        return Entry(name, "passed from Python", _ANY, _ANY_COMPONENTS, _ANY_PRESETS, in_python=True)
+    if ":" not in str(name) and is_registered(str(name)):
+        return find(f"gym:{name}")
+    raise _unknown(str(name))
 
 
+NEAR = 0.58
+"""Similarity from which a name is suggested."""
+
+
+def _unknown(name: str) -> UsageError:
+    """Suggests the full name of a task, game or id, else the nearest name, if one is near."""
+    tasks = {f"mujoco:{task}": task for task in _MUJOCO_TASKS}
+    games = {f"atari:{game}": game for game in atari_games()}
+    ids = {f"gym:{gym_id}": gym_id.rpartition("-v")[0] or gym_id for gym_id in reversed(gymnasium.registry)}
+    prefix, _, rest = name.partition(":")
+    if prefix not in FAMILIES and re.search(r"-v\d+$", rest):  # my_module:MyEnv-v0
+        near = [f"gym:{rest}" if rest in gymnasium.registry else f"gym:{name}"]
+    else:
+        full = {**{known: known for known in _entries}, **tasks, **games, **ids}
+        same = [known for known, own in full.items() if _letters(own) == _letters(name)]
+        candidates = [*full, *full.values(), "gym:ID", "atari:GAME"]
+        (nearest,) = difflib.get_close_matches(name[:100], candidates, n=1, cutoff=NEAR) or [""]
+        near = same or [known for known, own in full.items() if nearest in (own, known)] or [nearest]
+    hint = f"did you mean {near[0]!r}? " if near[0] else ""
+    known = ", ".join(sorted([*_entries, "atari:GAME", "gym:ID"]))
+    return UsageError(f"env: {shorten(name)} is unknown; {hint}Known: {known}")
+
+
+FAMILIES = ("gym", "atari", "mujoco", "python")
+"""Prefixes of names."""
 MULTIPLAYER_GAMES = ("combat", "joust", "maze_craze", "warlords")
 
 

@@ -167,15 +167,7 @@ def _is_template(value: Any) -> bool:
 def read(name: str) -> Definition:
     """A shipped experiment by its name, or a user's own by the path of its file."""
     if name.endswith(".toml") or "/" in name:
-        path = files.absolute(name)
-        try:
-            return parse(path.read_text(encoding="utf-8"), name, path.stem)
-        except FileNotFoundError:
-            raise UsageError(f"no such file: {name!r}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{name!r} can't be read: not text") from None
-        except OSError as error:
-            raise UsageError(f"{name!r} can't be read: {error.strerror}") from None
+        return parse(files.read_named(name), name, files.absolute(name).stem)
     if name not in shipped():
         raise unknown_name("experiment", name, [*shipped(), "all", "FILE.toml"])
     return parse(_definitions().joinpath(f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml", name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from self_imitation.config import TrainConfig
-from self_imitation.experiments import runs, search
+from self_imitation.experiments import runs, train
 from self_imitation.experiments.definition import Definition
 from self_imitation.experiments.runs import Case
 from self_imitation.registry import SELF_IMITATION
@@ -46,16 +46,11 @@ class Expected:
         return f"resumes at {self.made:,}" if self.made else "new"
 
 
-def expect(definition: Definition, cases: Sequence[Case], folder: Path, gpu: bool) -> list[Expected]:
+def expect(
+    definition: Definition, cases: Sequence[Case], folder: Path, gpu: bool, seeds_per_run: int | None = None
+) -> list[Expected]:
     """One entry for each run that the cases need, including those of searches."""
-    found = []
-    for case in cases:
-        candidates = search.configs(definition, case, folder) if case.agent.search else []
-        found += [_expected(config, folder, gpu) for _, config in candidates]
-        choice = search.choose(definition, case, folder) if candidates else None
-        chosen = choice["chosen"] if choice else candidates[0][0] if candidates else None
-        found.append(_expected(runs.run_config(definition, case, folder, chosen), folder, gpu))
-    return found
+    return [_expected(config, folder, gpu) for config in train.planned(definition, cases, folder, seeds_per_run)]
 
 
 def _expected(config: TrainConfig, folder: Path, gpu: bool) -> Expected:

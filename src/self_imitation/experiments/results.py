@@ -71,10 +71,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Results:
+    """What an experiment found."""
+
     definition: Definition
+    """The experiment as it was run."""
     scores: Sequence[Score]
     curves: Sequence[Curve]
     provenance: Mapping[str, Any]
+    """provenance.json."""
     choices: Sequence[Mapping[str, Any]] = field(default=())
     """With a search: for each task and agent, the candidates with their scores and the chosen one."""
 
@@ -101,6 +105,7 @@ class Results:
         return max((run["planned_steps"] for run in runs), default=self.definition.steps_of(self.definition.task(task)))
 
     def not_run(self) -> list[tuple[str, str]]:
+        """Task and agent of the runs that are missing."""
         return [case for case in self.cases() if not self.steps(*case)]
 
     def shortened(self) -> dict[tuple[str, str], tuple[int, int]]:
@@ -147,7 +152,11 @@ def _cell(value: object, digits: int) -> str:
 
 
 def read(path: str | Path) -> Results:
-    """Raises a `UsageError` for a directory that is none of results, and for a damaged one."""
+    """Read a results directory.
+
+    Raises:
+        UsageError: the directory is not one of results, or it is damaged.
+    """
     path = Path(path)
     if not (path / DEFINITION).is_file():
         raise UsageError(f"{str(path)!r} is not a results directory (no {DEFINITION})")

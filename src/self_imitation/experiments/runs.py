@@ -18,7 +18,7 @@ from self_imitation.settings import flatten
 from self_imitation.storage import metrics_file
 from self_imitation.storage.run_directory import RunDirectory
 from self_imitation.training import run as training
-from self_imitation.training.loop import Listener
+from self_imitation.training.callbacks import CallbackLike
 
 P = TypeVar("P", Task, Agent)
 FIELDS = ("env", "agent", "preset", "steps", "seeds", "seed", "out")
@@ -105,16 +105,24 @@ def check(definition: Definition) -> None:
                 raise UsageError(f"{definition.name}: {place}: {name} has no effect with any agent of the experiment")
 
 
-def train(config: TrainConfig, command: str, listener: Listener, stop: Callable[[], bool]) -> bool:
+def train(config: TrainConfig, command: str, callbacks: Sequence[CallbackLike], stop: Callable[[], bool]) -> bool:
     """Train a run, or resume it; a finished one is left as it is. Returns whether it is finished."""
     run = directory(config)
     if not os.path.exists(run.config_file):
-        done, finished = training.start(config, listener, stop)
+        done, finished = training.start(config, callbacks, stop)
     else:
         require_same(run, config)
         if is_finished(config):
             return True
-        done, finished = training.continue_run(run.path, config.steps, listener, stop, trust=True)  # as named here
+        settings = {} if config.workers is None else {"workers": config.workers}
+        done, finished = training.continue_run(
+            run.path,
+            config.steps,
+            callbacks,
+            stop,
+            trust=True,
+            settings=settings,  # trusted: it is named here
+        )
     provenance.record(done.path, command)
     return finished
 
@@ -137,7 +145,12 @@ def directory(config: TrainConfig) -> RunDirectory:
 
 
 def is_finished(config: TrainConfig) -> bool:
-    return directory(config).finished_step() >= config.total_steps
+    """Whether it made its last step, or stopped early by the same limits."""
+    run = directory(config)
+    if run.finished_step() >= config.total_steps:
+        return True
+    found = run.config() if run.stopped_early() else None
+    return found is not None and (found.stop_at, found.patience) == (config.stop_at, config.patience)
 
 
 def require_same(run: RunDirectory, wanted: TrainConfig, but: Iterable[str] = ()) -> None:

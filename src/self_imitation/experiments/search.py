@@ -1,7 +1,6 @@
 """Settings that are chosen from lists: every combination is tried on seeds that are not reported."""
 
 import math
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from self_imitation.errors import bad_value
 from self_imitation.experiments import runs
 from self_imitation.experiments.definition import Agent, Definition, file_name
 from self_imitation.experiments.runs import Case
-from self_imitation.training.loop import Listener
 
 FIRST_SEED = 1000
 Candidate = dict[str, Any]
@@ -37,13 +35,6 @@ def configs(definition: Definition, case: Case, folder: Path) -> list[tuple[Cand
         sizes = {"steps": steps, "seeds": definition.search_seeds, "seed": FIRST_SEED, "out": str(place / name)}
         found.append((candidate, runs.build_config(definition, case, sizes, candidate)))
     return found
-
-
-def train(
-    definition: Definition, case: Case, folder: Path, command: str, listener: Listener, stop: Callable[[], bool]
-) -> bool:
-    """Train or resume the run of each candidate; returns whether all are finished."""
-    return all(runs.train(config, command, listener, stop) for _, config in configs(definition, case, folder))
 
 
 def choose(definition: Definition, case: Case, folder: Path) -> dict[str, Any] | None:

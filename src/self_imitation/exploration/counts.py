@@ -25,7 +25,7 @@ class CountConfig:
     """Count-based exploration: beta / sqrt(N(s')) added to the on-policy reward."""
 
     scale: float = setting(1.0, real(0))
-    """beta, the bonus for the first visit to a state (authors' code)."""
+    """beta, the bonus for the first visit to a state (authors' code: 1)."""
 
 
 class CountBonus(Bonus):

@@ -36,7 +36,7 @@ class CTSConfig:
     scale: float = setting(0.01, real(0))
     """beta; a frame that looks like none before it is paid about ten times this (pseudo-count paper: 0.01 for A3C+)."""
     side: int = setting(42, whole(1, 84))
-    """Height and width, in pixels, to which frames are down-sampled (pseudo-count paper)."""
+    """Height and width, in pixels, to which frames are down-sampled (pseudo-count paper: 42)."""
     levels: int = setting(8, whole(2, 16))
     """Levels of grey to which pixels are quantised (pseudo-count paper: 3 bits). Memory grows with levels^5: 300 MB
     per seed with 8 levels and 42 x 42 pixels."""

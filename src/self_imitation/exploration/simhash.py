@@ -41,7 +41,7 @@ class SimHashConfig:
     """Counts of hashed observations. Defaults: SimHash paper, appendix, where it gives a value."""
 
     scale: float = setting(0.01, real(0))
-    """beta, the bonus for the first visit to a code (authors' code)."""
+    """beta, the bonus for the first visit to a code (authors' code: 0.01)."""
     bits: int | None = setting(None, or_none(whole(1, 1024)))
     """k, bits of the hash: more bits tell more observations apart. None: 32, or 256 for images (paper)."""
     hash: Literal["static", "learned"] = setting("static", one_of("static", "learned"))
@@ -55,7 +55,7 @@ class SimHashConfig:
     """Environment steps after which learned codes become those of the autoencoder as it is then. What was visited
     before keeps its counts, under its old codes (authors' code: every 5 iterations of 5000 steps)."""
     learning_rate: float = setting(3e-4, real(0, above=True))
-    """Adam's learning rate for the autoencoder (authors' code)."""
+    """Adam's learning rate for the autoencoder (authors' code: 3e-4)."""
 
 
 class SimHashState(eqx.Module):

@@ -173,15 +173,48 @@ _factories: dict[str, NetworkFactory] = {"default": Network}
 
 
 def register_network(name: str, factory: NetworkFactory) -> None:
-    """Make a network available as `--network.kind NAME`."""
-    if _factories.setdefault(name, factory) is not factory:
+    """Make a network available as `--network.kind NAME`.
+
+    A factory that was defined again, as in a notebook, replaces the earlier one.
+
+    Args:
+        name: runs are stored with it.
+        factory: takes the environment's `Spec`, the `NetworkConfig` and a NumPy random generator, and returns the
+            network: a pytree of arrays that is called with observations [batch, ...] and returns a distribution and
+            values [batch].
+
+    Raises:
+        UsageError: another network has the name.
+    """
+    if not isinstance(name, str) or not name:
+        raise bad_value("name", name, "allowed: the name of the network, which runs are stored with")
+    if not callable(factory):
+        raise bad_value("factory", factory, "allowed: a function of (spec, config, generator), or a class")
+    known = _factories.get(name, factory)
+    if known is not factory and not _is_defined_again(known, factory):
         raise UsageError(f"name: {name!r} is already registered for another network")
+    _factories[name] = factory
+
+
+def _is_defined_again(known: Any, factory: Any) -> bool:
+    places = [(getattr(one, "__module__", None), getattr(one, "__qualname__", "<")) for one in (known, factory)]
+    return places[0] == places[1] and "<" not in places[0][1]  # neither a lambda nor a function within another
+
+
+def register_by_own_name(factory: NetworkFactory) -> str:
+    """Register a class or function under its own name, and return the name."""
+    name = getattr(factory, "__name__", "")
+    if not callable(factory) or not str(name).isidentifier():
+        raise bad_value("network", factory, "allowed: a class or a named function of (spec, config, generator)")
+    register_network(name, factory)
+    return name
 
 
 def create(spec: Spec, config: NetworkConfig, generator: np.random.Generator, action_values: bool = False) -> Any:
     """Initialise the network that `config.kind` names. `action_values`: with a value for each action."""
     if config.kind not in _factories:
-        raise unknown_name("network.kind", config.kind, _factories)
+        hint = f"register a network of your own first: self_imitation.register_network({config.kind!r}, ...)"
+        raise UsageError(f"{unknown_name('network.kind', config.kind, _factories)}; {hint}")
     if not action_values:
         return _factories[config.kind](spec, config, generator)
     if config.kind != "default":

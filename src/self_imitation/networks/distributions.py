@@ -14,9 +14,10 @@ from self_imitation.types import Actions, Continuous, Discrete, Distribution, Mu
 
 
 class Categorical(eqx.Module):
-    """One of A actions, by the softmax of its logits. A logit of -inf forbids its action."""
+    """One of A actions, by the softmax of its logits. Actions are integers [batch]."""
 
     logits: Float[Array, "batch A"]
+    """-inf forbids an action."""
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, " batch"]:
         return jax.random.categorical(key, self.logits).astype(jnp.int32)
@@ -52,9 +53,10 @@ class CategoricalWithValues(Categorical):
 
 
 class MultiCategorical(eqx.Module):
-    """Several independent choices at once."""
+    """Several independent choices at once. Actions are integers [batch, choices]."""
 
     choices: tuple[Categorical, ...]
+    """The distribution of each choice."""
 
     def sample(self, key: PRNGKeyArray) -> Int[Array, "batch choices"]:
         keys = jax.random.split(key, len(self.choices))
@@ -74,10 +76,11 @@ class MultiCategorical(eqx.Module):
 
 
 class DiagonalGaussian(eqx.Module):
-    """Independent normal numbers; the logarithm of their standard deviation does not depend on the observation."""
+    """Independent normal numbers. Actions are numbers [batch, A]."""
 
     mean: Float[Array, "batch A"]
     log_std: Float[Array, " A"]
+    """The logarithm of the standard deviation, which does not depend on the observation."""
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "batch A"]:
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)

@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
-from self_imitation.arrays import max_over_seeds
-from self_imitation.replay import episodes, priority_tree
+from self_imitation.arrays import max_over_seeds, require_vectors
+from self_imitation.replay import checks, episodes, priority_tree
 from self_imitation.replay.episodes import EpisodeBuffer, Finished
 from self_imitation.replay.priority_tree import PriorityTree
 from self_imitation.replay.returns import discounted_returns
@@ -51,17 +51,20 @@ class ReplayBuffer(eqx.Module):
     """Steps of its episode before this one, up to the depth of a stack. None: observations are not stacks."""
     action: Shaped[Array, "slots ..."]
     returns: Float[Array, " slots"]
+    """Discounted, from each step on."""
     extras: dict[str, Array]
     """[slots, ...] by name."""
     tree: PriorityTree
     head: Int[Array, ""]
     size: Int[Array, ""]
+    """Steps that are stored."""
     largest_priority: Float[Array, ""]
     pending: EpisodeBuffer
     stack: int = eqx.field(static=True)
 
     @property
     def capacity(self) -> int:
+        """Steps that can be stored."""
         return self.returns.shape[0] - (self.stack - 1)
 
 
@@ -69,9 +72,13 @@ class Batch(eqx.Module):
     """Steps sampled from the replay buffer."""
 
     slot: Int[Array, " batch"]
+    """Where in the buffer each step is."""
     observation: Observation
+    """[batch, ...]"""
     action: Shaped[Array, "batch ..."]
+    """As they were inserted."""
     returns: Float[Array, " batch"]
+    """Discounted, of the environment's own rewards."""
     weight: Float[Array, " batch"]
     """Importance weight (p / p_min)^-importance_exponent; 0 marks an empty entry."""
     extras: dict[str, Array] = eqx.field(default_factory=dict)
@@ -81,11 +88,20 @@ class Batch(eqx.Module):
 def create(
     like: PyTree, config: ReplayConfig, max_pending_steps: int, stack: int = 1, extras: Iterable[str] = ()
 ) -> ReplayBuffer:
-    """An empty buffer for experience of the shapes and dtypes of `like` (arrays or `jax.ShapeDtypeStruct`s).
+    """An empty buffer.
 
-    `max_pending_steps`: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
-    `stack`: frames per observation, along its last axis, the newest last. `extras`: names of the extras to store.
+    Args:
+        like: experience of the shapes and dtypes to store, in arrays or `jax.ShapeDtypeStruct`s: an object with the
+            fields `observation` [T, N, ...], `action` [T, N, ...], `reward`, `ended` and `valid` [T, N].
+        config: capacity, discount and which episodes to keep.
+        max_pending_steps: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
+        stack: frames per observation, along its last axis, the newest last.
+        extras: names of the extras to store with each step.
+
+    Raises:
+        UsageError: shapes or settings can't be right.
     """
+    checks.require_creatable(like, config)
     extras = tuple(extras)
     recorded = [name for name in extras if name not in COMPUTED]
     if ENTROPY_RETURN in extras and LOG_PROB not in recorded:
@@ -119,13 +135,30 @@ def _empty_extra(name: str, slots: int, zeros: Callable[[PyTree], PyTree], like:
 
 
 def insert(buffer: ReplayBuffer, rollout: Experience, config: ReplayConfig) -> ReplayBuffer:
-    """Insert a rollout; episodes that ended in it move to the replay buffer with their returns, in order of ending."""
+    """Insert a rollout; episodes that ended in it move to the replay buffer with their returns, in order of ending.
+
+    Args:
+        buffer: made by `create`.
+        rollout: steps [T, N] that follow those inserted before, with any T.
+        config: the one that the buffer was created with.
+
+    Returns:
+        The new buffer.
+
+    Raises:
+        UsageError: the rollout has other shapes or dtypes than those that the buffer was created for.
+    """
+    checks.require_fitting(buffer.pending, rollout, config, buffer.stack)
     pending, finished = episodes.append(buffer.pending, rollout, config, buffer.stack)
     return _store(eqx.tree_at(lambda b: b.pending, buffer, pending), finished, config)
 
 
 def sample(buffer: ReplayBuffer, key: PRNGKeyArray, config: ReplayConfig) -> Batch:
-    """`config.batch_size` steps, each sampled by priority, with replacement."""
+    """`config.batch_size` steps, each sampled by priority, with replacement.
+
+    With fewer steps stored than asked for, the remaining entries are empty; with `learning_starts` or fewer, all are.
+    Their weight is 0.
+    """
     return sample_at(buffer, jax.random.uniform(key, (buffer.tree.levels, config.batch_size)), config)
 
 
@@ -166,7 +199,21 @@ def later(buffer: ReplayBuffer, batch: Batch, steps: int) -> tuple[Batch, Bool[A
 def update_priorities(
     buffer: ReplayBuffer, batch: Batch, advantage: Float[Array, " batch"], config: ReplayConfig
 ) -> ReplayBuffer:
-    """Set the priorities of sampled steps to their present (R - V)+, not below the floor."""
+    """Set the priorities of sampled steps to their present (R - V)+, not below the floor.
+
+    Args:
+        buffer: from which the batch was sampled.
+        batch: what `sample` returned.
+        advantage: (R - V)+ of each step, as `self_imitation_loss` returns it.
+        config: has the exponent of the priorities.
+
+    Returns:
+        The new buffer.
+
+    Raises:
+        UsageError: `advantage` is not a vector [batch].
+    """
+    require_vectors(slot=batch.slot, advantage=advantage)
     filled = batch.weight > 0
     priority = jnp.maximum(advantage, MIN_PRIORITY)
     tree = priority_tree.update(buffer.tree, batch.slot, priority**config.priority_exponent, filled)

@@ -25,11 +25,14 @@ ARROWS = "↑→↓←"
 
 
 class Episode(NamedTuple):
-    """One episode, step by step; `observations` has one more entry, for the end."""
+    """One episode, step by step."""
 
     observations: PyTree
+    """As the network sees them, with one more entry than there are actions."""
     actions: np.ndarray
+    """[steps, ...]"""
     rewards: np.ndarray
+    """[steps]"""
     frames: dict[int, np.ndarray]
     """Pictures [height, width, 3] of uint8, by the number of steps made before; the last one shows the end."""
     steps_per_second: float
@@ -37,8 +40,12 @@ class Episode(NamedTuple):
     ended: bool = True
     """False if the episode was cut."""
 
+    def __repr__(self) -> str:
+        return f"Episode({len(self.rewards)} steps, return {self.rewards.sum():g})"
+
     @property
     def total(self) -> float:
+        """The episode's return, undiscounted."""
         return float(self.rewards.sum())
 
 

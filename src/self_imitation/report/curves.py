@@ -23,6 +23,10 @@ COLOURS = (("#7f7f7f", "#2c6fbb"), ("#c4770f", "#b3303a"), ("#6a9a36", "#2e7d32"
 contrast of 3 or more with white."""
 OTHER_COLOURS = ("#138f8f", "#d6539f", "#8c564b", "#948708")
 """Of labels that are no agent's name, and of agents whose colour is taken."""
+LINES = ("-", "--", ":", "-.")
+"""Of curves that have the same colour."""
+MAX_ENTRIES, MAX_LETTERS = 5, 30
+"""Of a legend within a panel: its entries, and letters of each if there are more than two."""
 FEW_SEEDS = 5
 """Up to this many seeds, the curve of each seed is drawn in place of a band, which is as wide as the picture."""
 
@@ -50,50 +54,79 @@ def from_rows(label: str, env: str, rows: Sequence[dict[str, float]], column: st
     return Curve(label, env, tuple(seeds), np.array(steps), returns)
 
 
-def draw(
-    curves: Sequence[Curve],
-    path: Path,
-    title: str = "",
-    columns: int | None = None,
-    measure: str = "return, mean over seeds",
-) -> None:
-    """Save a picture with one panel per environment, in this many columns, and one line per curve."""
+def draw(curves: Sequence[Curve], path: Path, title: str = "") -> None:
+    """Save a picture with one panel per environment and one line per curve."""
+    save(figure(curves, title), path)
+
+
+def save(drawn: "Figure", path: Path) -> None:
     with np.errstate(over="ignore", invalid="ignore"):  # returns near the largest float
-        figure(curves, title, columns, measure).savefig(path, dpi=130)
+        drawn.savefig(path, dpi=130)
 
 
 def figure(
-    curves: Sequence[Curve], title: str = "", columns: int | None = None, measure: str = "return, mean over seeds"
+    curves: Sequence[Curve],
+    title: str = "",
+    columns: int | None = None,
+    measure: str = "return, mean over seeds",
+    axis: str = "environment steps per seed",
+    show_seeds: bool = False,
 ) -> "Figure":
-    """As `draw` saves it. Names may contain $: they are no formulas."""
+    """A figure with one panel per environment, in this many columns, and one line per curve.
+
+    `measure` and `axis` label the axes. `show_seeds`: draw each seed, however many there are. Names may contain $: they
+    are no formulas.
+    """
     import matplotlib
 
-    with matplotlib.rc_context({"text.parse_math": False}):
-        return _figure(curves, title, columns, measure)
+    with matplotlib.rc_context({"text.parse_math": False}), np.errstate(over="ignore", invalid="ignore"):
+        return _figure(curves, title, columns, (axis, measure), show_seeds)
 
 
-def _figure(curves: Sequence[Curve], title: str, columns: int | None, measure: str) -> "Figure":
-    from matplotlib.figure import Figure
+def _figure(
+    curves: Sequence[Curve], title: str, columns: int | None, names: tuple[str, str], show_seeds: bool
+) -> "Figure":
+    from self_imitation.report.notebook_figure import NotebookFigure
 
     environments = list(dict.fromkeys(curve.env for curve in curves))
     columns = min(columns or len(environments), len(environments))
     rows = -(-len(environments) // columns)
-    drawn = Figure((5.6 * columns, 3.8 * rows), layout="constrained")
-    colour_of = colours([curve.label for curve in curves])
+    below = _legend_rows(curves)
+    drawn = NotebookFigure((5.6 * columns, (3.8 + 0.21 * below) * rows), layout="constrained")
+    looks = _looks([curve.label for curve in curves])
     for panel, env in enumerate(environments, start=1):
         axis = drawn.add_subplot(rows, columns, panel)
         for curve in curves:
             if curve.env == env:
-                _draw_one(axis, curve, colour_of[curve.label])
+                _draw_one(axis, curve, *looks[curve.label], show_seeds)
         axis.set_title(_printable(title or env))
-        axis.set_xlabel("environment steps per seed")
-        axis.set_ylabel(measure)
+        axis.set_xlabel(names[0])
+        axis.set_ylabel(names[1])
         axis.xaxis.set_major_formatter(lambda step, _: short(step))
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-        if axis.get_legend_handles_labels()[0]:
+        if axis.get_legend_handles_labels()[0] and below:
+            axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize="small")
+        elif axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, loc="best")
     return drawn
+
+
+def _legend_rows(curves: Sequence[Curve]) -> int:
+    """Rows of legends that are placed below the panels, where they would hide the curves; else 0."""
+    labels = [[curve.label for curve in curves if curve.env == env] for env in {curve.env for curve in curves}]
+    most, longest = max(map(len, labels)), max(len(curve.label) for curve in curves)
+    return most if most > MAX_ENTRIES or (most > 2 and longest > MAX_LETTERS) else 0
+
+
+def _looks(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and line of each label: no two look the same."""
+    chosen = colours(labels)
+    taken = list(chosen.values())
+    return {
+        label: (colour, LINES[taken[:place].count(colour) % len(LINES)])
+        for place, (label, colour) in enumerate(chosen.items())
+    }
 
 
 def interpolated(curve: Curve) -> np.ndarray:
@@ -109,7 +142,7 @@ def interpolated(curve: Curve) -> np.ndarray:
     return filled
 
 
-def _draw_one(axis: "Axes", curve: Curve, colour: str) -> None:
+def _draw_one(axis: "Axes", curve: Curve, colour: str, line: str, show_seeds: bool) -> None:
     returns, seeds = interpolated(curve), curve.returns.shape[1]
     known = np.isfinite(returns).any(axis=1)
     if not known.any():
@@ -117,12 +150,13 @@ def _draw_one(axis: "Axes", curve: Curve, colour: str) -> None:
     steps, points = curve.steps[known], [row[np.isfinite(row)] for row in returns[known]]
     means = [row.mean() for row in points]
     label = f"{_printable(curve.label)} ({seeds} seed{'s' * (seeds > 1)})"
-    axis.plot(steps, means, label=label, color=colour, marker="." if len(points) == 1 else "")
+    axis.plot(steps, means, label=label, color=colour, linestyle=line, marker="." if len(points) == 1 else "")
     if seeds > FEW_SEEDS:
         low, high = zip(*map(statistics.mean_interval, points), strict=True)
         axis.fill_between(steps, low, high, alpha=0.2, color=colour, linewidth=0)
-    elif seeds > 1:
-        axis.plot(curve.steps, returns, color=colour, linewidth=0.7, alpha=0.6)
+    if 1 < seeds <= FEW_SEEDS or (show_seeds and seeds > 1):
+        width, alpha = (0.7, 0.6) if seeds <= FEW_SEEDS else (0.5, 0.4)
+        axis.plot(curve.steps, returns, color=colour, linestyle=line, linewidth=width, alpha=alpha)
 
 
 def colours(labels: Iterable[str]) -> dict[str, str]:

@@ -173,7 +173,7 @@ def _in_words(compared: list[Difference]) -> Iterator[str]:
 def first_solved(results: Results, task: str, agent: str) -> int | None:
     """Steps after which the mean over seeds first reaches the level that counts as solved."""
     level, curve = results.definition.task(task).solved, results.curve(task, agent)
-    if level is None or curve is None:
+    if level is None or curve is None or not curve.values.size:
         return None
     reached = np.flatnonzero(curve.values.mean(axis=1) >= level)
     return int(curve.steps[reached[0]]) if len(reached) else None

@@ -14,6 +14,8 @@ from self_imitation.report.sections import Section
 from self_imitation.report.tables import Table
 from self_imitation.storage import files
 
+FILE = "report.html"
+"""Name of the page, unless another one is asked for."""
 PAPER = (
     "grid-worlds",
     "montezuma",

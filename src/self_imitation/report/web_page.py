@@ -6,6 +6,7 @@ The templates, the style sheet and the scripts are in `page/`.
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from self_imitation.errors import UsageError
@@ -16,13 +17,20 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+PACKAGES = ("jinja2", "plotly", "rliable")
+"""Of the extra `report`."""
+
+
+def available() -> bool:
+    """Whether the extra `report` is installed."""
+    return all(map(find_spec, PACKAGES))
+
+
 def require_packages() -> None:
     """Raise `UsageError` if the extra `report` is not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import plotly  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"pages need the package {error.name}: pip install 'self-imitation[report]'") from None
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise UsageError(f"pages need the package {name}: pip install 'self-imitation[report]'")
 
 
 def render_page(

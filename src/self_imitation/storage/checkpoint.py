@@ -29,6 +29,8 @@ from self_imitation.types import Spec
 
 T = TypeVar("T")
 
+DIRECTORY = "checkpoints"
+"""In a run directory."""
 POLICY, STATE, META = "policy.safetensors", "state.safetensors", "meta.json"
 POLICY_PREFIXES = ("agents.train.params.", "agents.normaliser.")
 """Of the arrays that acting needs."""
@@ -63,7 +65,10 @@ def expected_bytes(config: TrainConfig, spec: Spec) -> int:
 
 
 def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], kept: int, settings: str) -> Path:
-    """Write checkpoints/STEP under a temporary name, then rename it; keep this one and `kept` - 1 before it."""
+    """Write checkpoints/STEP under a temporary name, then rename it; keep this one and `kept` - 1 before it.
+
+    A state that is only a policy has no state.safetensors.
+    """
     target = directory / str(step)
     partial = directory / f"{files.PARTIAL}{step}"
     shutil.rmtree(partial, ignore_errors=True)
@@ -73,9 +78,10 @@ def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], ke
         arrays = to_arrays(state)
         policy = {name: array for name, array in arrays.items() if name.startswith(POLICY_PREFIXES)}
         rest = {name: array for name, array in arrays.items() if name not in policy}
-        for name, content in ((POLICY, policy), (STATE, rest)):
+        contents = {POLICY: policy, **({STATE: rest} if rest else {})}
+        for name, content in contents.items():
             files.write_through(partial / name, _to_bytes(content))
-        checksums = {name: _checksum(partial / name) for name in (POLICY, STATE)}
+        checksums = {name: _checksum(partial / name) for name in contents}
         meta = {"version": VERSION, "step": step, "settings": settings, "counters": counters, "checksums": checksums}
         files.write_json(partial / META, {**meta, "checksum": _checksum_of(meta)})
         files.sync_directory(partial)
@@ -88,10 +94,16 @@ def save(directory: Path, step: int, state: PyTree, counters: dict[str, Any], ke
         raise
     before = [earlier for earlier in steps(directory) if earlier < step and _was_saved(directory / str(earlier))]
     for old in before[: max(0, len(before) + 1 - kept)]:
-        partial = directory / f"{files.PARTIAL}{old}"
-        os.rename(directory / str(old), partial)  # a crash leaves no half of it that looks like a checkpoint
-        shutil.rmtree(partial)
+        delete(directory, old)
     return target
+
+
+def delete(directory: Path, step: int) -> None:
+    """Delete a checkpoint, but not a folder that holds something else."""
+    if _was_saved(directory / str(step)):
+        partial = directory / f"{files.PARTIAL}{step}"
+        os.rename(directory / str(step), partial)  # a crash leaves no half of it that looks like a checkpoint
+        shutil.rmtree(partial)
 
 
 def _was_saved(path: Path) -> bool:

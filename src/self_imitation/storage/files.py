@@ -74,6 +74,22 @@ def read_json(path: Path) -> Any:
         raise UnreadableError("not readable JSON") from None
 
 
+def read_named(name: str, most: int = MAX_JSON_BYTES) -> str:
+    """The text of a file that the user named, at most `most` bytes. Raises a `UsageError` that says what is wrong."""
+    try:
+        with open_regular(absolute(name), "rb") as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise UsageError(f"{name!r} can't be read: larger than {most} bytes")
+        return content.decode()
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {name!r}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{name!r} can't be read: not text") from None
+    except OSError as error:
+        raise UsageError(f"{name!r} can't be read: {error.strerror}") from None
+
+
 def write_through(path: Path, content: bytes) -> None:
     """Write a new file and flush it to disk."""
     with open(path, "xb") as file:

@@ -12,9 +12,13 @@ from self_imitation.storage import files
 FILE = ".lock"
 
 
+class HeldError(UsageError):
+    """Another process holds the lock."""
+
+
 @contextlib.contextmanager
 def hold(directory: Path) -> Iterator[Callable[[], bool]]:
-    """The lock is released when its process ends, however that happens. Raises `UsageError` if another one holds it.
+    """The lock is released when its process ends, however that happens. Raises `HeldError` if another one holds it.
 
     Yields a function that returns whether `directory` is still the same one, neither moved nor deleted.
     """
@@ -28,11 +32,11 @@ def hold(directory: Path) -> Iterator[Callable[[], bool]]:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise UsageError(f"{str(directory)!r} is being trained by another process") from None
+                    raise HeldError(f"{str(directory)!r} is being trained by another process") from None
             held = os.fstat(file.fileno())
             if not _is_at(path, held):
                 # Its holder has deleted it meanwhile, and another process may hold the file in its place.
-                raise UsageError(f"{str(directory)!r} is being trained by another process")
+                raise HeldError(f"{str(directory)!r} is being trained by another process")
         yield lambda: _is_at(path, held)
 
 

@@ -15,14 +15,20 @@ from tensorboardX.summary import scalar
 
 from self_imitation.errors import UsageError
 from self_imitation.storage import files
+from self_imitation.storage.tags import tag
 
 FILE, TENSORBOARD = "metrics.csv", "tensorboard"
 LEADING = ("seed", "step", "episodes", "return_mean", "return_best", "length_mean")
 TIMING = ("steps_per_second", "seconds")
-"""Columns that measure time; all others are reproducible."""
+"""Columns that measure time; all others but `eval_seconds` are reproducible."""
+EVALUATION = ("eval_return_mean", "eval_return_best", "eval_length_mean", "eval_seconds")
+"""Columns of runs with evaluations; empty in rows without one."""
 
 WHOLE = ("seed", "step", "episodes")
 """Columns of whole numbers, none of them empty."""
+
+LONGEST_ROW = 1 << 14
+"""In bytes."""
 
 Row = Mapping[str, float]
 
@@ -84,7 +90,7 @@ class MetricsWriter:
             self._waiting += _line([_cell(row.get(column, math.nan)) for column in self.columns])
         self._flush()
         for row in rows:
-            self._board(row).write(int(row["step"]), {name: row[name] for name in self.columns[2:] if name in row})
+            self._board(row).write(int(row["step"]), {tag(name): row[name] for name in self.columns[2:] if name in row})
 
     def flush_to_disk(self) -> int:
         """Write all rows to disk; returns the length of the table in bytes."""
@@ -151,6 +157,18 @@ def read(directory: Path) -> list[dict[str, float]]:
     return parse(content, path)
 
 
+def last_row(directory: Path) -> dict[str, float] | None:
+    """The last complete row, without reading the whole table; None if there is none that can be read."""
+    try:
+        with files.open_regular(directory / FILE, "rb") as file:
+            header = file.read(LONGEST_ROW).partition(b"\n")[0]
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 2 * LONGEST_ROW))
+            lines = file.read(2 * LONGEST_ROW).rpartition(b"\n")[0].split(b"\n")
+        return parse(header + b"\n" + lines[-1] + b"\n", directory / FILE)[-1] if lines[-1] != header else None
+    except (OSError, UsageError, IndexError):
+        return None
+
+
 def parse(content: bytes, path: Path) -> list[dict[str, float]]:
     """The rows of a table; `path` names it in errors."""
     try:
@@ -198,6 +216,11 @@ def _line(cells: Sequence[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue().encode()
+
+
+def as_read(value: float) -> float:
+    """The number that is read back from the table."""
+    return _number("", _cell(value))
 
 
 def _cell(value: float) -> str:

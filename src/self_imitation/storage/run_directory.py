@@ -13,10 +13,12 @@ from typing import Any
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import UsageError, bad_value
-from self_imitation.storage import checkpoint, config_file, files, lock, metrics_file
+from self_imitation.storage import best, checkpoint, config_file, files, lock, metrics_file
 
 RECORD = "record"
 """Folder of what a run writes for `sil watch`."""
+WANDB = "wandb.json"
+"""File with the id of its W&B runs."""
 PARENT = Path("runs")
 """Of runs without `--out`."""
 
@@ -29,11 +31,13 @@ class RunDirectory:
         path = self.path = Path(os.path.realpath(files.absolute(path)))
         self._in_place: Callable[[], bool] = lambda: False
         self.config_file = path / "config.json"
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / checkpoint.DIRECTORY
+        self.best = path / best.DIRECTORY
         self.summary = path / "summary.json"
         self.curve = path / "curve.png"
-        self._files = (self.config_file, path / metrics_file.FILE, self.summary, self.curve, path / lock.FILE)
-        self._folders = (self.checkpoints, path / metrics_file.TENSORBOARD, path / RECORD)
+        names = (metrics_file.FILE, lock.FILE, WANDB)
+        self._files = (self.config_file, self.summary, self.curve, *(path / name for name in names))
+        self._folders = (self.checkpoints, self.best, path / metrics_file.TENSORBOARD, path / RECORD)
 
     def config(self) -> TrainConfig:
         try:
@@ -51,6 +55,10 @@ class RunDirectory:
         """The step at which it finished, according to its summary; -1 if it did not."""
         step = self._summary().get("step")
         return step if self._summary().get("finished") is True and isinstance(step, int) else -1
+
+    def stopped_early(self) -> bool:
+        """Whether its evaluations ended it before its last step, according to its summary."""
+        return self.finished_step() >= 0 and "stopped_early" in self._summary()
 
     def _summary(self) -> dict[str, Any]:
         """Empty if there is none that can be read."""
@@ -159,6 +167,24 @@ def open_run(path: str | Path) -> RunDirectory:
     if not os.path.isfile(run.config_file):
         raise UsageError(f"{str(path)!r} is not a run directory (no config.json)")
     return run
+
+
+def find_runs(path: str | Path) -> list[RunDirectory]:
+    """The run in this directory, or all runs below it in the order of their paths. Links are not followed."""
+    try:
+        return [open_run(path)]
+    except UsageError:
+        if not isinstance(path, str | os.PathLike) or not os.path.isdir(files.absolute(path)):
+            raise
+        below = []
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            if "config.json" in names:
+                below.append(RunDirectory(Path(folder)))
+                folders.clear()
+        if not below:
+            raise
+        return below
 
 
 def _make_new(config: TrainConfig, parent: Path) -> RunDirectory:

@@ -18,7 +18,8 @@ from self_imitation.algorithm.degree import ARMS
 from self_imitation.algorithm.iteration import AgentState
 from self_imitation.algorithm.normalisation import Normaliser
 from self_imitation.config import TrainConfig
-from self_imitation.networks import actor_critic
+from self_imitation.networks import actor_critic, checks
+from self_imitation.networks.actor_critic import Network
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import ReplayBuffer
 from self_imitation.settings import ReplayConfig, SelfImitationConfig
@@ -84,7 +85,11 @@ def _normaliser(config: TrainConfig, spec: Spec, gamma: float) -> Normaliser | N
 
 
 def initial_params(config: TrainConfig, agent: Agent, seed: int) -> Params:
-    return actor_critic.create(agent.spec, config.network, np.random.default_rng(seed), agent.learner.action_values)
+    generator = np.random.default_rng(seed)
+    params = actor_critic.create(agent.spec, config.network, generator, agent.learner.action_values)
+    if type(params) is not Network:
+        checks.require_usable(params, config.network.kind, agent.spec, config.precision)
+    return params
 
 
 def initial_components(agent: Agent, params: Params, seed: int) -> dict[str, Any]:

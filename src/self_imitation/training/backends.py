@@ -12,7 +12,7 @@ from self_imitation.config import Engine, TrainConfig
 from self_imitation.environments import atari
 from self_imitation.environments.batched import BatchedEnvironment, PureJax
 from self_imitation.environments.gymnasium import vector
-from self_imitation.environments.gymnasium.make import is_registered
+from self_imitation.environments.gymnasium.make import EnvSource, is_registered
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.environments.gymnasium.vector import VectorEnv
 from self_imitation.environments.registry import Entry, find
@@ -31,6 +31,8 @@ class Backend:
     engine: Engine
     num_envs: int
     """Copies for the Python loop, of all seeds together."""
+    source: EnvSource | None = None
+    """For the Python loop."""
 
     @property
     def in_program(self) -> bool:
@@ -43,8 +45,8 @@ class Backend:
         if self.engine == "ale":
             assert self.entry.atari_rom is not None
             return vector.make_atari_vector(self.entry.atari_rom, self.num_envs, os.cpu_count() or 1)
-        assert self.entry.gym_id is not None
-        return vector.make_vector(self.entry.gym_id, self.num_envs, in_processes=self.engine == "processes")
+        assert self.source is not None
+        return vector.make_vector(self.source, self.num_envs, in_processes=self.engine == "processes")
 
     @cached_property
     def spaces(self) -> Spaces | None:
@@ -91,13 +93,33 @@ class Backend:
 
 def create(config: TrainConfig, num_envs: int | None = None) -> Backend:
     """`num_envs`: copies for the Python loop, if not those of training."""
-    entry = find(config.env)
+    entry = entry_of(config)
     engine = resolve_engine(entry, config.engine)
     copies = config.seeds * config.num_envs if num_envs is None else num_envs
     if entry.atari_rom and copies > atari.MAX_EMULATORS:
         emulators = f"{config.seeds} seeds x {config.num_envs} = {copies} emulators"
         raise bad_value("num_envs", config.num_envs, f"{emulators}; allowed: at most {atari.MAX_EMULATORS}")
-    return Backend(entry, engine, copies)
+    return Backend(entry, engine, copies, env_source(config))
+
+
+def entry_of(config: TrainConfig) -> Entry:
+    """The entry of the run's environment. EnvPool takes neither Gymnasium's keyword arguments nor wrappers."""
+    entry = find(config.env)
+    return dataclasses.replace(entry, envpool_id=None) if config.env_kwargs or config.wrappers else entry
+
+
+def env_source(config: TrainConfig) -> EnvSource | None:
+    """Makes copies of the environment with Gymnasium; None if Gymnasium does not have it.
+
+    Raises `UsageError` if the environment is made by Python code that has not been passed.
+    """
+    entry = find(config.env)
+    if entry.in_python and config.make_env is None:
+        call = "train(env=...), load(path, env=...) or resume(path, env=...)"
+        raise UsageError(f"env: {entry.name!r} is made by Python code, which has to be passed from Python: {call}")
+    if entry.gym_id is None and config.make_env is None:
+        return None
+    return EnvSource(entry.gym_id or entry.name, config.env_kwargs, config.wrappers, config.make_env)
 
 
 def resolve_engine(entry: Entry, engine: Engine) -> Engine:

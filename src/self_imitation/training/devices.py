@@ -92,7 +92,18 @@ def available(config: TrainConfig, spec: Spec) -> list[jax.Device]:
     """The devices that the run may use."""
     if config.device == "gpu" and jax.default_backend() == "cpu":
         raise bad_value("device", "gpu", "JAX finds no GPU (pip install 'self-imitation[cuda]'); allowed: auto, cpu")
-    return jax.local_devices(backend="cpu" if runs_on_cpu(config, spec) else None)
+    found = jax.local_devices(backend="cpu" if runs_on_cpu(config, spec) else None)
+    if config.devices is not None and config.devices > len(found):
+        seen = f"JAX sees {len(found)} of the kind that this run uses ({found[0].device_kind})"
+        raise bad_value("devices", config.devices, f"{seen}; allowed: at most {len(found)}")
+    return found[: config.devices]
+
+
+def require_division(config: TrainConfig, in_program: bool) -> None:
+    """Raise a `UsageError` if seeds are to be spread over devices, but can't be divided into groups."""
+    if (config.devices or 1) > 1 and not in_program:
+        why = f"engine {config.engine} trains all seeds together, on one device"
+        raise bad_value("devices", config.devices, f"{why}; allowed: 1")
 
 
 def cores() -> int:

@@ -1,20 +1,19 @@
-"""The training loop: rows of metrics, checkpoints, when to stop."""
+"""The training loop: rows of metrics, evaluations, checkpoints, when to stop."""
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
-import numpy as np
 
 from self_imitation.config import TrainConfig
 from self_imitation.errors import (
     DeviceMemoryError,
     FaultyEnvironmentError,
+    Interrupted,
     NonFiniteError,
     UsageError,
     prefix_env_name,
@@ -23,82 +22,27 @@ from self_imitation.storage import checkpoint, files, metrics_file
 from self_imitation.storage.config_file import fingerprint
 from self_imitation.storage.metrics_file import MetricsWriter, Row
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training import backends, memory, recorder
+from self_imitation.training import backends, early_stopping, hints, memory, recorder
 from self_imitation.training.backends import Backend
+from self_imitation.training.callbacks import Callbacks
+from self_imitation.training.context import Context
+from self_imitation.training.counters import Counters
+from self_imitation.training.evaluation import Evaluation
+from self_imitation.training.hints import Hints
+from self_imitation.training.periodic_evaluation import PeriodicEvaluation
+from self_imitation.training.rows import make_rows
 from self_imitation.training.trainer import Trainer
-
-ETA_AFTER = 0.5
-"""Seconds of training after which the remaining time is estimated."""
-MIN_ETA = 10.0
-"""Shorter remaining times, in seconds, are not reported."""
-
-INERT = 0.01
-"""Self-imitation with a smaller share of the steps in parameter space is reported."""
-
-
-@runtime_checkable
-class Listener(Protocol):
-    """Receives the progress of a run."""
-
-    def started(
-        self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
-    ) -> None: ...
-    def advanced(self, step: int, steps_per_second: float) -> None: ...
-    def logged(self, rows: list[Row]) -> None: ...
-    def message(self, text: str) -> None: ...
-
-
-class Silent:
-    """Ignores everything; a base class for listeners."""
-
-    def started(
-        self, config: TrainConfig, run: RunDirectory, iteration: int, device: str, notes: Sequence[str]
-    ) -> None: ...
-    def advanced(self, step: int, steps_per_second: float) -> None: ...
-    def logged(self, rows: list[Row]) -> None: ...
-    def message(self, text: str) -> None: ...
-
-
-@dataclass
-class Counters:
-    """Python integers, which do not overflow. Saved with each checkpoint."""
-
-    iteration: int = 0
-    row_iteration: int = 0
-    """Iteration at which the present row began."""
-    seconds: float = 0.0
-    row_seconds: float = 0.0
-    episodes: list[int] = field(default_factory=list)
-    metrics_bytes: int = 0
-    device: str = ""
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any], config: TrainConfig, step: int) -> "Counters":
-        """Those of a checkpoint. Raises `DamagedError` if they can't be those of this run at this step."""
-        usual = vars(cls())
-        sound = (
-            saved.keys() == usual.keys()
-            and all(type(saved[name]) is type(value) for name, value in usual.items())
-            and len(saved["episodes"]) == config.seeds
-            and all(
-                type(number) is int and 0 <= number < 2**62 for number in (saved["metrics_bytes"], *saved["episodes"])
-            )
-            and 0 <= saved["row_iteration"] <= saved["iteration"]
-            and saved["iteration"] * config.steps_per_iteration == step
-            and 0 <= saved["row_seconds"] <= saved["seconds"] < math.inf
-        )
-        if not sound:
-            raise checkpoint.DamagedError(f"{checkpoint.META}: counters are missing, unknown or out of range")
-        return cls(**saved)
 
 
 class Training:
     """One run, from where it stands to its last step."""
 
-    def __init__(self, run: RunDirectory, config: TrainConfig, backend: Backend, listener: Listener):
-        self.run, self.config, self.backend, self.listener = run, config, backend, listener
+    def __init__(self, run: RunDirectory, config: TrainConfig, backend: Backend, callbacks: Callbacks):
+        self.run, self.config, self.backend, self.callbacks = run, config, backend, callbacks
         self.trainer = Trainer(config, backend)
-        self._warned = False
+        self.context = Context(run.path, run.shown, config, self.trainer)
+        self._stop: Callable[[], bool] = lambda: False
+        message = callbacks.message
         try:
             memory.check_host(self.trainer.groups[0], config)
             with self._explain_out_of_memory(), prefix_env_name(config.env):
@@ -108,34 +52,54 @@ class Training:
                     self.trainer.init()
             self.counters = restored or Counters(episodes=[0] * config.seeds)
             self.saved_at = self.counters.iteration if self._resumed else -1
+            self.evaluation = PeriodicEvaluation(run, config, self.trainer, message)
+            self.evaluation.restore()
             keep_bytes = self.counters.metrics_bytes if self._resumed else None
-            self.metrics = MetricsWriter(run.path, list(self.trainer.metric_names), keep_bytes, listener.message)
-            self._rewarded = {int(row["seed"]) for row in metrics_file.read(run.path) if _has_reward(row)}
-            self.recorder = recorder.create(run.path, config, self.trainer, listener.message)
+            columns = [*self.trainer.metric_names, *self.evaluation.columns]
+            self.metrics = MetricsWriter(run.path, columns, keep_bytes, message)
+            self.context.add(metrics_file.read(run.path))
+            self.context.step = self._step
+            self.stopped_early = early_stopping.reason(config, self.context.metrics())
+            """Why the run stops before its last step; empty if it goes on."""
+            self.hints = Hints(config, self.context.metrics(), message)
+            self.recorder = recorder.create(run.path, config, self.trainer, message)
             self.recorder.resume_from(self._step if self._resumed else -1)
         except BaseException:
             self.trainer.close()
             raise
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last step is made, with its row."""
+        counters = self.counters
+        return counters.iteration >= self.config.iterations and counters.row_iteration == counters.iteration
+
     def train(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Train to the end, or until `stop` returns True; returns whether the end was reached. Saves a checkpoint."""
-        counters, config = self.counters, self.config
+        """Train to the end, or until `stop` returns True or a callback stops the run. Saves a checkpoint.
+
+        Returns whether the run is complete or stopped early by its settings.
+        """
+        counters, config, context = self.counters, self.config, self.context
+        self._stop = lambda: stop() or context.stopping or self.callbacks.failure is not None
         notes = [
             *self.backend.notes,
             backends.fallback(self.backend.entry, self.backend.engine),
-            _discount_note(config),
+            hints.discount_note(config),
+            *(f"changed {change}" for change in config.changes if change.step == self._step),
         ]
-        self.listener.started(config, self.run, counters.iteration, self.trainer.device, [n for n in notes if n])
+        context.notes = [note for note in notes if note]
+        self.callbacks.started(context)
         try:
-            if counters.iteration < config.iterations:
+            if counters.iteration < config.iterations and not self.stopped_early:
                 with self._explain_out_of_memory():
                     self.trainer.compile()
             if not self._resumed:
                 self._save()  # from now on, a run without a checkpoint is one whose checkpoints were deleted
             self.recorder.start(self._step)
             with self._explain_out_of_memory():
-                self._train(stop)
-            self.recorder.end(self._step, counters.seconds, counters.iteration >= config.iterations)
+                self._train()
+            context.finished = self.is_complete or bool(self.stopped_early)
+            self.recorder.end(self._step, counters.seconds, context.finished)
             if counters.iteration != self.saved_at and not self._save():
                 raise UsageError(f"out: the last checkpoint could not be written; {self._kept()}")
         except FaultyEnvironmentError as error:
@@ -143,21 +107,23 @@ class Training:
             raise FaultyEnvironmentError(text) from error.__cause__
         finally:
             self.recorder.close()
+            self.evaluation.close()
             self.metrics.close()
             if problem := self.trainer.close():
-                self.listener.message(f"environment {config.env}: {problem}; ignored, training had ended")
-        return counters.iteration >= config.iterations
+                self.callbacks.message(f"environment {config.env}: {problem}; ignored, training had ended")
+        return context.finished
 
-    def _train(self, stop: Callable[[], bool]) -> None:
+    def _train(self) -> None:
         counters, config = self.counters, self.config
-        self.trainer.interrupt_when(stop)
-        self._first_iteration, self._eta_reported = counters.iteration, False
-        self._begun = self._last_save = time.monotonic()
-        while counters.iteration < config.iterations and not stop():
+        self.trainer.interrupt_when(self._stop)
+        self.hints.start(counters.iteration)
+        self._last_save = time.monotonic()
+        if counters.row_iteration < counters.iteration and self._is_end_of_row(counters.iteration):
+            self._log()  # the run was stopped while it evaluated
+        while counters.iteration < config.iterations and not self.stopped_early and not self._stop():
             row_end = (counters.iteration // config.iterations_per_row + 1) * config.iterations_per_row
-            target = min(row_end, config.iterations)
-            self._run_until(target, stop)
-            if counters.iteration == target:
+            self._run_until(min(row_end, config.iterations))
+            if self._is_end_of_row(counters.iteration):
                 self._log()
             if self._checkpoint_is_due():
                 self._save()
@@ -168,35 +134,31 @@ class Training:
         """Steps that every seed has made."""
         return self.counters.iteration * self.config.steps_per_iteration
 
+    def _is_end_of_row(self, iteration: int) -> bool:
+        return iteration % self.config.iterations_per_row == 0 or iteration >= self.config.iterations
+
     def _checkpoint_is_due(self) -> bool:
         return time.monotonic() - self._last_save >= self.config.checkpoint_seconds
 
-    def _run_until(self, iteration: int, stop: Callable[[], bool]) -> None:
-        counters, config, begun = self.counters, self.config, time.monotonic()
+    def _run_until(self, iteration: int) -> None:
+        counters, config, context, begun = self.counters, self.config, self.context, time.monotonic()
         start = counters.iteration
 
         def advanced(done: int) -> None:
-            rate = done * config.steps_per_iteration * config.seeds / max(time.monotonic() - begun, 1e-9)
             if done:
-                self.listener.advanced((start + done) * config.steps_per_iteration, rate)
-                self._report_eta(start + done)
+                seconds = max(time.monotonic() - begun, 1e-9)
+                context.step = (start + done) * config.steps_per_iteration
+                context.steps_per_second = done * config.steps_per_iteration * config.seeds / seconds
+                self.callbacks.advanced(context)
+                self.hints.report_eta(start + done)
 
-        done = self.trainer.run(iteration - start, lambda: stop() or self._checkpoint_is_due(), advanced)
+        context.updating = True
+        done = self.trainer.run(iteration - start, lambda: self._stop() or self._checkpoint_is_due(), advanced)
+        context.updating = False
         counters.iteration += done
         counters.seconds += time.monotonic() - begun
         self._refuse_non_finite()
         advanced(done)
-
-    def _report_eta(self, iteration: int) -> None:
-        """Once, by the rate of the first iterations."""
-        seconds, done = time.monotonic() - self._begun, iteration - self._first_iteration
-        if self._eta_reported or seconds < ETA_AFTER:
-            return
-        self._eta_reported = True
-        config, remaining = self.config, (self.config.iterations - iteration) * seconds / done
-        if remaining >= MIN_ETA:
-            rate = done * config.steps_per_iteration * config.seeds / seconds
-            self.listener.message(f"{rate:,.0f} steps/s; about {_in_words(remaining)} remaining")
 
     @contextlib.contextmanager
     def _explain_out_of_memory(self) -> Iterator[None]:
@@ -222,66 +184,41 @@ class Training:
         return f"{checkpoint.kept(self.run.checkpoints)} in {self.run.shown}"
 
     def _log(self) -> None:
-        """Write a row for each seed, then clear the accumulated metrics."""
+        """Evaluate if it is time to, write a row for each seed, then clear the accumulated metrics.
+
+        If the evaluation is interrupted, all of this is left to the next part of the run.
+        """
         counters, measured = self.counters, self.trainer.metrics()
-        iterations = int(measured.iterations[0])
-        if not iterations:
+        if not int(measured.iterations[0]):
             return
-        config, step = self.config, self._step
-        rate = iterations * config.steps_per_iteration * config.seeds / (counters.seconds - counters.row_seconds)
-        rows: list[Row] = []
-        for i, seed in enumerate(config.seed_numbers):
-            episodes, latest = int(measured.episodes[i]), int(measured.latest.count[i])
-            counters.episodes[i] += episodes
-            rows.append(
-                {
-                    "seed": seed,
-                    "step": step,
-                    "episodes": counters.episodes[i],
-                    "return_mean": float(measured.return_sum[i]) / episodes if episodes else math.nan,
-                    "return_best": float(measured.return_best[i]) if episodes else math.nan,
-                    "length_mean": float(measured.length_sum[i]) / episodes if episodes else math.nan,
-                    "return_latest": float(np.mean(measured.latest.returns[i][:latest])) if latest else math.nan,
-                    **{name: float(total[i]) / iterations for name, total in measured.sums.items()},
-                    "steps_per_second": rate,
-                    "seconds": counters.seconds,
-                }
-            )
-        counters.row_iteration, counters.row_seconds = counters.iteration, counters.seconds
+        evaluation: Evaluation | None = None
+        evaluated: list[Row] = [{} for _ in self.config.seed_numbers]
+        if self.evaluation.is_due(counters.iteration):
+            try:
+                evaluation, evaluated = self.evaluation.evaluate(self._step, self._stop)
+            except Interrupted:
+                return
+        unknown = dict.fromkeys(self.evaluation.columns, math.nan)
+        rows = make_rows(self.config, counters, measured, [{**unknown, **own} for own in evaluated])
         self.trainer.clear_metrics()
+        self.saved_at = -1  # a checkpoint of this iteration has no such row
+        self._write(rows)
+        self.recorder.logged(self._step, counters.seconds, rows)
+        self.hints.warn_if_nothing_to_learn_from(counters.iteration, rows)
+        if evaluation is not None:
+            self.stopped_early = early_stopping.reason(self.config, self.context.metrics())
+            self.context.evaluation = evaluation
+            self.callbacks.evaluated(self.context, evaluation)
+
+    def _write(self, rows: list[Row]) -> None:
         self.run.require_usable()
         try:
             self.metrics.write(rows)
         except OSError as error:
-            self.listener.message(f"metrics at step {step} not written yet: {files.explain(error, self.run.shown)}")
-        self.listener.logged(rows)
-        self.recorder.logged(step, counters.seconds, rows)
-        self._warn_if_nothing_to_learn_from(rows)
-
-    def _warn_if_nothing_to_learn_from(self, rows: list[Row]) -> None:
-        """Once, after a tenth of the steps: seeds without any reward so far, with an empty replay buffer, or with
-        self-imitation that changes nothing.
-        """
-        self._rewarded |= {int(row["seed"]) for row in rows if _has_reward(row)}
-        if self._warned or self.counters.iteration * 10 < self.config.iterations:
-            return
-        unrewarded = [seed for seed in self.config.seed_numbers if seed not in self._rewarded]
-        empty = [int(row["seed"]) for row in rows if row.get("memory_size") == 0]
-        self._warned = bool(unrewarded or empty)
-        if not any(self.counters.episodes):
-            effect = ", and there is nothing to imitate" if self.config.parts.self_imitation else ""
-            self.listener.message(f"no episode has ended yet: returns are unknown{effect}")
-        elif unrewarded:
-            self.listener.message(
-                f"no episode of seeds {unrewarded} had a return other than 0: nothing to learn from yet"
-            )
-        elif empty:
-            why = "no episode had a reward above 0"
-            self.listener.message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
-        elif still := [int(row["seed"]) for row in rows if _is_inert(row)]:
-            self._warned = True
-            share = f"its share of the steps is below {INERT:.0%} (sil_step_share)"
-            self.listener.message(f"self-imitation hardly moves the networks of seeds {still}: {share}")
+            explained = files.explain(error, self.run.shown)
+            self.callbacks.message(f"metrics at step {self._step} not written yet: {explained}")
+        self.context.add(rows)
+        self.callbacks.logged(self.context, rows)
 
     def _save(self) -> bool:
         """If the disk is full, report it, keep the last checkpoint and train on."""
@@ -290,7 +227,7 @@ class Training:
         try:
             self.counters.metrics_bytes = self.metrics.flush_to_disk()
             self.counters.device = self.trainer.device
-            checkpoint.save(
+            path = checkpoint.save(
                 self.run.checkpoints,
                 step,
                 self.trainer.saved(),
@@ -299,57 +236,30 @@ class Training:
                 fingerprint(self.config),
             )
         except OSError as error:
-            self.listener.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.shown)}")
+            self.callbacks.message(f"checkpoint at step {step} not saved: {files.explain(error, self.run.shown)}")
             return False
         self.saved_at = self.counters.iteration
+        self.callbacks.saved(self.context, path)
         return True
 
     def _restore(self) -> Counters | None:
         """Continue from the latest intact checkpoint; None if there is none."""
         files.clear_partial(self.run.path)
         files.clear_partial(self.run.checkpoints)
+        message = self.callbacks.message
 
         def load(path: Path, meta: dict[str, Any]) -> Counters:
             saved, collection = checkpoint.load_state(path, meta, self.trainer.saved_shape)
             counters = Counters.from_json(meta["counters"], self.config, meta["step"])
             continues = self.trainer.restore(saved, collection, meta["step"])
             if not continues and counters.iteration < self.config.iterations:
-                self.listener.message(
-                    "the state of the environments can't be saved: unfinished episodes are dropped, new ones begin"
-                )
+                message("the state of the environments can't be saved: unfinished episodes are dropped, new ones begin")
             return counters
 
-        found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, self.listener.message)
+        found = checkpoint.load_latest(self.run.checkpoints, fingerprint(self.config), load, message)
         if found is None and metrics_file.read(self.run.path):
             raise UsageError(f"{str(self.run.shown)!r} has metrics but no checkpoint to resume from")
         if found is not None and found.device != self.trainer.device:
             before, now = found.device, self.trainer.device
-            self.listener.message(f"trained so far on {before}, now on {now}: results may differ in the last bits")
+            message(f"trained so far on {before}, now on {now}: results may differ in the last bits")
         return found
-
-
-def _discount_note(config: TrainConfig) -> str:
-    """Returns that look less far ahead than the values seldom exceed them."""
-    learner = config.parts.learner
-    gamma = config.components[learner].gamma
-    if not config.parts.self_imitation or config.sil.gamma is None or config.sil.gamma >= gamma:
-        return ""
-    return f"sil.gamma {config.sil.gamma:g} is below {learner}.gamma {gamma:g}: little will be imitated"
-
-
-def _is_inert(row: Row) -> bool:
-    """Whether returns are well above the values, and self-imitation moves nothing all the same."""
-    much_to_imitate = row.get("sil_imitated", 0.0) > 0.5 and row["sil_advantage"] > 0.1
-    return much_to_imitate and row["sil_step_share"] < INERT
-
-
-def _has_reward(row: Row) -> bool:
-    """Whether some episode of this row had a return other than 0."""
-    return any(row[name] != 0 and math.isfinite(row[name]) for name in ("return_mean", "return_best"))
-
-
-def _in_words(seconds: float) -> str:
-    for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -11,6 +11,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
 from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import Policy
+from self_imitation.config import TrainConfig
 from self_imitation.environments.gymnasium import rendering
 from self_imitation.environments.gymnasium.rendering import Player
 from self_imitation.recording import films
@@ -29,13 +30,13 @@ MAX_STEPS = 5000
 class PlayedEpisodes:
     """Plays episodes, one now and then."""
 
-    def __init__(self, env: str, agent: Agent):
-        self._env = env
+    def __init__(self, config: TrainConfig, agent: Agent):
+        self._config = config
         self._choose: Any = jax.jit(partial(_choose, agent))
 
     @cached_property
     def _player(self) -> Player:
-        return rendering.make_player(*evaluation.renderable(self._env), mujoco_pixels=films.WIDTH)
+        return rendering.make_player(*evaluation.renderable(self._config), mujoco_pixels=films.WIDTH)
 
     def play(self, policies: Policy, index: int, key: int, expected_steps: float) -> dict[str, Any]:
         """One episode of one of several policies. Raises `UsageError` if the environment can't be rendered.

@@ -1,7 +1,9 @@
 """A trained policy: observations in, actions out."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ from self_imitation.algorithm.components import Agent
 from self_imitation.algorithm.iteration import Policy as PolicyState
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.errors import bad_value
+from self_imitation.storage import files
 from self_imitation.training import evaluation
 
 
@@ -19,7 +22,7 @@ class Policy:
 
     def __init__(self, agent: Agent, state: PolicyState, seed: int, spaces: Spaces | None):
         self.seed = seed
-        self._state, self._spaces = state, spaces
+        self._agent, self._state, self._spaces = agent, state, spaces
         self._composite = spaces is not None and spaces.observation_space.shape is None
         self._shape = spaces.observation_space.shape or () if spaces else agent.spec.observation_shape
         self._act = jax.jit(partial(evaluation.act, agent), static_argnums=0)
@@ -27,9 +30,18 @@ class Policy:
         self._is_image = agent.spec.observation_kind == "image"
 
     def act(self, observation: Any, greedy: bool = False) -> np.ndarray:
-        """The policy's action, sampled as in training or the most likely one, as the environment takes it.
+        """The policy's actions, as the environment takes them.
 
-        Dict and Tuple observations are single ones, not batches.
+        Args:
+            observation: one observation as the environment gives it, or an array `[..., *shape]` of several. Dict and
+                Tuple observations are single ones, not batches.
+            greedy: take the most likely action instead of a sampled one.
+
+        Returns:
+            One action, or an array `[..., *action shape]` of as many as there are observations.
+
+        Raises:
+            UsageError: the observation has another shape than the environment's, or is not finite.
         """
         if self._composite:
             assert self._spaces is not None
@@ -45,6 +57,26 @@ class Policy:
         actions = self._choose(self._spaces.observation(batch) if self._spaces else batch.astype(np.float32), greedy)
         taken = self._spaces.action(actions) if self._spaces else actions
         return taken[: math.prod(several)].reshape((*several, *taken.shape[1:]))
+
+    def export(self, path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+        """Write an ONNX model: observations in; the most likely action, the distribution's parameters and the value
+        out. docs/deployment.md describes inputs and outputs.
+
+        Args:
+            path: the file, which is replaced if it exists.
+            metadata: properties of the model, in addition to the seed.
+
+        Raises:
+            UsageError: a package is missing, or the network can't be converted.
+        """
+        from self_imitation.export import onnx_model
+
+        content = onnx_model.convert(
+            self._agent, self._state, self._spaces, {**(metadata or {}), "seed": str(self.seed)}
+        )
+        target = files.absolute(path)
+        with files.explain_failure(target):
+            files.write_atomically(target, content)
 
     def _choose(self, observation: Any, greedy: bool) -> np.ndarray:
         self._key, key = jax.random.split(self._key)

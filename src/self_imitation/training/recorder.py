@@ -48,7 +48,7 @@ class Recorder(NoRecorder):
         self._best = (-math.inf, -1)
         """Return and step of the best episode played so far."""
         self._reading: Snapshots | None = None
-        self._playing = PlayedEpisodes(config.env, trainer.agent)
+        self._playing = PlayedEpisodes(config, trainer.agent)
         self._draws_maze = grid_world.is_one(config.env)
 
     def resume_from(self, step: int) -> None:

@@ -1,81 +1,139 @@
-"""The Python interface: train, load, act, evaluate."""
+"""The Python interface: train, resume, load."""
 
+import contextlib
 import dataclasses
-import math
+import logging
 import os
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import jax
-import jax.numpy as jnp
+import gymnasium
 import numpy as np
 
 from self_imitation import config as configuration
-from self_imitation.algorithm.components import Agent
-from self_imitation.algorithm.iteration import Policy as PolicyState
-from self_imitation.config import Preset, TrainConfig, refuse_unused, validate
-from self_imitation.environments.gymnasium.spaces import Spaces
-from self_imitation.errors import UsageError, bad_value, prefix_env_name
-from self_imitation.report import curves, statistics
-from self_imitation.report.animation import Episode
-from self_imitation.storage import checkpoint, files, metrics_file, run_directory
-from self_imitation.storage.config_file import fingerprint
+from self_imitation.config import TrainConfig, refuse_unused, validate
+from self_imitation.environments.gymnasium.objects import from_object
+from self_imitation.environments.registry import find
+from self_imitation.errors import UsageError, bad_value
+from self_imitation.networks.actor_critic import NetworkFactory, register_by_own_name
+from self_imitation.report import curves
+from self_imitation.storage import checkpoint, files, run_directory, settings_file
 from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.training import agents, backends, devices, evaluation
+from self_imitation.training import agents, backends, changes, devices, early_stopping, interrupts
 from self_imitation.training.backends import Backend
-from self_imitation.training.loop import Counters, Listener, Silent, Training
-from self_imitation.training.policy import Policy
+from self_imitation.training.callbacks import Callback, CallbackLike, Callbacks
+from self_imitation.training.loop import Training
+from self_imitation.training.saved_run import Run
 from self_imitation.training.trust import Trust, require_trust
+from self_imitation.training.wandb_callback import configured
+
+LOGGER = logging.getLogger("self_imitation")
+
+Env: TypeAlias = str | Callable[..., Any] | gymnasium.Env[Any, Any]
+"""A name, what makes an environment, or one that Gymnasium made."""
 
 
 def train(
-    env: str = "key-door-treasure",
-    agent: str = "a2c+sil",
+    env: Env = "key-door-treasure",
+    agent: str | None = None,
     *,
-    preset: Preset = "authors",
-    steps: int | None = None,
+    preset: str | os.PathLike[str] = "authors",
+    steps: float | None = None,
     seeds: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
-    listener: Listener | None = None,
-) -> "Run":
-    """Train an agent and return its run. Steps and seeds default to those of the environment.
+    network: NetworkFactory | None = None,
+    callbacks: Iterable[CallbackLike] | CallbackLike = (),
+    env_kwargs: Mapping[str, object] | None = None,
+) -> Run:
+    """Train an agent and return its run.
 
-    `settings`: any other setting by its dotted name, as on the command line: `{"sil.updates": 8}`.
+    Args:
+        env: a name; a class or function that makes an environment; or what `gymnasium.make` returned, of which copies
+            are made from its spec.
+        agent: a learner and its additions, such as `ppo+sil`. None: `a2c+sil`.
+        preset: `authors`, `paper`, or the path of a TOML file.
+        steps: environment steps of each seed. None: the environment's default.
+        seeds: how many agents to train, each with a seed of its own. None: the environment's default.
+        seed: the first seed.
+        out: path of the new run directory. None: one below `runs/` that is named after environment, agent and time.
+        settings: any other setting by its dotted name, as on the command line: `{"sil.updates": 8}`.
+        network: a network of your own, a class or function; `register_network` under its name in programs that load
+            the run.
+        callbacks: see `Callback`; a function is called with the context after each row of metrics.csv.
+        env_kwargs: keyword arguments for a Gymnasium environment, a class or a function.
+
+    Returns:
+        The run, which is complete unless a callback or a stopping rule ended it earlier.
+
+    Raises:
+        UsageError: a name, setting or environment is not allowed; nothing was written.
+        NonFiniteError: a loss became NaN or infinite.
+        FaultyEnvironmentError: the environment raised, or broke Gymnasium's rules. Here and after `NonFiniteError` the
+            last checkpoint is kept.
+        KeyboardInterrupt: after Ctrl-C, once the run is saved.
     """
     if out is not None and not isinstance(out, str | os.PathLike):
         raise bad_value("out", out, "allowed: the path of a new directory")
-    if settings is not None and not (isinstance(settings, Mapping) and all(isinstance(name, str) for name in settings)):
-        raise bad_value("settings", settings, 'allowed: values by name, such as {"sil.updates": 8}')
+    _require_names("settings", settings, '{"sil.updates": 8}')
+    _require_names("env_kwargs", env_kwargs, '{"is_slippery": False}')
     named = {"agent": agent, "steps": steps, "seeds": seeds, "seed": seed, "out": None if out is None else str(out)}
     for name in ("env", "preset", *named):
         if name in (settings or {}):
             raise bad_value("settings", name, f"it is an argument of its own: train({name}=...)")
+    if network is not None:
+        if "network.kind" in (settings or {}):
+            raise bad_value("settings", "network.kind", "it is given by train(network=...) already")
+        settings = {**(settings or {}), "network.kind": register_by_own_name(network)}
     given = {name: value for name, value in named.items() if value is not None}
-    defaults = configuration.resolve(env, preset, _plain(given))
-    config = validate(configuration.override(defaults, _plain(settings or {})))
+    made = from_object(env)
+    keywords = {f"env.{name}": value for name, value in {**made.kwargs, **(env_kwargs or {})}.items()}
+    defaults = configuration.resolve(made.name, settings_file.read_preset(preset), _plain(given))
+    defaults = dataclasses.replace(defaults, make_env=made.factory)
+    config = validate(configuration.override(defaults, _plain({**keywords, **(settings or {})})))
     refuse_unused(config, defaults)
-    return start(config, listener or Silent())[0]
+    with interrupts.deferred() as stop:
+        return start(config, _logging(callbacks), stop)[0]
+
+
+def _require_names(name: str, values: object, example: str) -> None:
+    if values is not None and not (isinstance(values, Mapping) and all(isinstance(own, str) for own in values)):
+        raise bad_value(name, values, f"allowed: values by name, such as {example}")
 
 
 def _plain(settings: Mapping[str, object]) -> dict[str, object]:
-    """NumPy scalars as Python's, lists as tuples."""
+    """NumPy scalars as Python's; lists as tuples, but as lists in keyword arguments, which are stored as JSON."""
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    return {
+        name: value if not isinstance(value, list | tuple) else list(value) if name.startswith("env.") else tuple(value)
+        for name, value in plain.items()
+    }
 
 
-def start(config: TrainConfig, listener: Listener, stop: Callable[[], bool] = lambda: False) -> tuple["Run", bool]:
-    """Start a new run; also returns whether it reached its end before `stop`."""
+class _LogMessages(Callback):
+    def message(self, text: str) -> None:
+        LOGGER.warning(text)
+
+
+def _logging(callbacks: Iterable[CallbackLike] | CallbackLike) -> list[CallbackLike]:
+    """With one that passes on what the run tells its user: by default, Python's logging prints it."""
+    return [*(callbacks if isinstance(callbacks, Iterable) else [callbacks]), _LogMessages()]
+
+
+def start(
+    config: TrainConfig, callbacks: Iterable[CallbackLike] | CallbackLike = (), stop: Callable[[], bool] = lambda: False
+) -> tuple[Run, bool]:
+    """Start a new run; also returns whether it reached its end before `stop` or a callback stopped it."""
+    all_callbacks = Callbacks(callbacks, configured(config))
     path = run_directory.destination(config)
     backend = backends.create(config)
     config = _resolved(config, backend)
     with run_directory.create(config, path, checkpoint.expected_bytes(config, backend.spec)) as run:
-        return _train(run, run.config(), backend, listener, stop)
+        own = dataclasses.replace(run.config(), make_env=config.make_env)
+        return _train(run, own, backend, all_callbacks, stop)
 
 
 def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
@@ -84,249 +142,170 @@ def _resolved(config: TrainConfig, backend: Backend) -> TrainConfig:
     config = dataclasses.replace(config, engine=backend.engine, network=network)
     devices.prepare(config, backend.spec)
     devices.available(config, backend.spec)
+    devices.require_division(config, backend.in_program)
     agents.build(config, backend.spec)
     return config
 
 
 def resume(
-    path: str | Path, steps: int | None = None, listener: Listener | None = None, *, trust: bool = False
-) -> "Run":
-    """Resume a run where it stopped; `steps` sets a new total. `trust`: as for `load`."""
-    return continue_run(path, steps, listener or Silent(), trust=trust)[0]
+    path: str | Path,
+    steps: float | None = None,
+    *,
+    settings: Mapping[str, object] | None = None,
+    callbacks: Iterable[CallbackLike] | CallbackLike = (),
+    env: Env | None = None,
+    trust: bool = False,
+) -> Run:
+    """Resume a run where it stopped.
+
+    Args:
+        path: the run directory.
+        steps: a new total of environment steps of each seed. None: the run's own.
+        settings: new values by dotted names, for settings that neither say which run this is nor determine the shapes
+            of its arrays. The change is recorded in config.json.
+        callbacks: as for `train`.
+        env: as for `load`.
+        trust: as for `load`.
+
+    Returns:
+        The run.
+
+    Raises:
+        UsageError: there is no such run, another process trains it, or a setting can't be changed. The other errors
+            are those of `train`.
+    """
+    _require_names("settings", settings, '{"optimiser.learning_rate": 1e-4}')
+    if "steps" in (settings or {}):
+        raise bad_value("settings", "steps", "it is an argument of its own: resume(steps=...)")
+    new = _plain(settings or {})
+    with interrupts.deferred() as stop:
+        return continue_run(path, steps, _logging(callbacks), stop, trust=trust, settings=new, env=env)[0]
 
 
 def continue_run(
     path: str | Path,
-    steps: int | None,
-    listener: Listener,
+    steps: float | None,
+    callbacks: Iterable[CallbackLike] | CallbackLike = (),
     stop: Callable[[], bool] = lambda: False,
     trust: Trust = False,
-) -> tuple["Run", bool]:
-    """Resume a run; also returns whether it reached its end before `stop`."""
+    settings: Mapping[str, object] | None = None,
+    env: Env | None = None,
+) -> tuple[Run, bool]:
+    """Resume a run; also returns whether it reached its end before `stop` or a callback stopped it."""
     run = run_directory.open_run(path)
-    config = run.config()
-    require_trust(config, run.path, trust)
-    if steps is not None:
-        config = validate(configuration.override(config, {"steps": steps}))
+    before = _with_env(run.config(), env)
+    require_trust(before, run.path, trust)
+    config = changes.apply(before, {**(settings or {}), **({} if steps is None else {"steps": steps})})
+    all_callbacks = Callbacks(callbacks, configured(config))
     done = max(checkpoint.steps(run.checkpoints), default=0)
     if steps is not None and config.total_steps < done:
         raise bad_value("steps", steps, f"the run has made {done} steps already; allowed: at least that many")
     backend = backends.create(config)
     devices.prepare(config, backend.spec)
+    changes.require_same_arrays(before, config, backend.spec)
     at_end = "The run is complete; extend it with --steps N." if steps is None else ""
     with run.locked():
-        return _train(run, config, backend, listener, stop, at_end)
+        return _train(run, config, backend, all_callbacks, stop, at_end)
 
 
-def load(path: str | Path, warn: Callable[[str], None] = lambda _: None, *, trust: Trust = False) -> "Run":
-    """Open a run. `warn` is called with a message for each damaged checkpoint that is skipped.
+def load(
+    path: str | Path,
+    warn: Callable[[str], None] = lambda _: None,
+    *,
+    env: Env | None = None,
+    trust: Trust = False,
+) -> Run:
+    """Open a run, also one that is still in training.
 
-    `trust`: whether an environment such as gym:my_module:MyEnv-v0 may import its module, which runs its code. Not
-    needed if this program has imported the module itself.
+    Args:
+        path: the run directory.
+        warn: called with a message for each damaged checkpoint that is skipped.
+        env: what makes the environment, if the run was trained with a class, a function or an object.
+        trust: whether an environment such as gym:my_module:MyEnv-v0 or a wrapper may import its module, which runs
+            its code. Not needed if this program has imported the module itself.
+
+    Returns:
+        The run. Its policies are read when they are first used.
+
+    Raises:
+        UsageError: the directory is not a run, or its config.json is damaged.
     """
-    return Run(run_directory.open_run(path), warn, trust)
+    directory = run_directory.open_run(path)
+    return Run(directory, warn, trust, _with_env(directory.config(), env).make_env)
+
+
+def _with_env(config: TrainConfig, env: Env | None) -> TrainConfig:
+    """With what makes the environment of a run."""
+    if env is None:
+        return config
+    made = from_object(env)
+    if made.factory is None or not find(config.env).in_python:
+        raise bad_value("env", env, f"allowed: what makes {config.env}, if that is a class or function")
+    return dataclasses.replace(config, make_env=made.factory)
 
 
 def _train(
     run: RunDirectory,
     config: TrainConfig,
     backend: Backend,
-    listener: Listener,
+    callbacks: Callbacks,
     stop: Callable[[], bool],
     at_end: str = "",
-) -> tuple["Run", bool]:
+) -> tuple[Run, bool]:
     """With the lock held. `at_end`: message for a run that is complete already."""
     try:
-        training = Training(run, config, backend, listener)
-        if at_end and training.counters.iteration >= config.iterations:
-            listener.message(at_end)
-        if config != run.config():
-            run.write_config(config)
-        finished = training.train(stop)
-        run.require_usable()
-        result = Run(run, listener.message, trust=True)
-        machine = devices.machine(training.trainer.groups[0].device)
-        files.write_json(run.summary, result.summarise(finished, machine, training.counters))
-        with files.replacing(run.curve) as partial:
-            curves.draw([result.curve], partial, title=f"{config.agent} on {config.env}")
-    except BrokenPipeError:
-        raise  # the listener's stream is closed, not the disk full
+        training = Training(run, config, backend, callbacks)
+        step = training.counters.iteration * config.steps_per_iteration
+        config = training.config = training.context.config = changes.begin_at(config, step)
+        with _ending(training):
+            if at_end and training.is_complete:
+                callbacks.message(at_end)
+            elif training.stopped_early:
+                callbacks.message(_stopped_early(training))
+            recorded = run.config()
+            if (config, config.changes) != (recorded, recorded.changes):
+                run.write_config(config)
+            was_stopped = training.stopped_early
+            finished = training.train(stop)
+            if training.stopped_early and not was_stopped:
+                callbacks.message(_stopped_early(training))
+            run.require_usable()
+            result = Run(run, callbacks.message, trust=True, make_env=config.make_env)
+            _write_summary(result, training)
     except OSError as error:
         run.require_usable()
         raise UsageError(f"{files.explain(error, run.shown)}; {checkpoint.kept(run.checkpoints)}") from None
+    if callbacks.failure is not None:
+        raise callbacks.failure
     return result, finished
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Undiscounted returns and lengths of fresh episodes."""
-
-    seeds: tuple[int, ...]
-    returns: np.ndarray
-    """[seeds, episodes]"""
-    lengths: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        return float(self.returns.mean())
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Student's 95 % interval of the mean over seeds; NaN for a single one."""
-        return statistics.mean_interval(self.returns.mean(axis=1))
+@contextlib.contextmanager
+def _ending(training: Training) -> Iterator[None]:
+    """Tell the callbacks when the run has ended, in whatever way."""
+    context = training.context
+    try:
+        yield
+    except BaseException as error:
+        context.error = error
+        raise
+    finally:
+        context.error = context.error or training.callbacks.failure
+        training.callbacks.ended(context)
+        context.close()
 
 
-class Run:
-    """A run directory: a trained agent, or one in training."""
-
-    def __init__(self, directory: RunDirectory, warn: Callable[[str], None], trust: Trust):
-        self.directory, self._warn, self._trust = directory, warn, trust
-        self.config = directory.config()
-
-    def __repr__(self) -> str:
-        seeds = "seed" if len(self.seeds) == 1 else "seeds"
-        return (
-            f"Run({str(self.directory.shown)!r}: {self.config.agent} on {self.config.env}, {len(self.seeds)} {seeds})"
-        )
-
-    @property
-    def path(self) -> Path:
-        return self.directory.path
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return self.config.seed_numbers
-
-    def metrics(self) -> list[dict[str, float]]:
-        """The rows of metrics.csv."""
-        return metrics_file.read(self.path)
-
-    def best_seed(self) -> int:
-        """The seed with the highest mean return in its latest row."""
-        latest = {int(row["seed"]): row["return_mean"] for row in self.metrics() if math.isfinite(row["return_mean"])}
-        return max(latest, key=lambda seed: latest[seed], default=self.seeds[0])
-
-    def policy(self, seed: int | None = None) -> Policy:
-        """The policy of a seed, by default the best one."""
-        seed = self.best_seed() if seed is None else seed
-        return Policy(self._agent, self._policy_of(seed), seed, self._spaces)
-
-    def evaluate(
-        self,
-        episodes: int = 100,
-        greedy: bool = False,
-        key: int = 0,
-        progress: evaluation.Progress = lambda ended, of: None,
-    ) -> Evaluation:
-        """Play `episodes` fresh episodes with every seed's policy; `key` seeds their random numbers.
-
-        `progress` is called now and then with the number of episodes that have ended, and of all episodes.
-        """
-        if not isinstance(episodes, int) or episodes < 1:
-            raise bad_value("episodes", episodes, "allowed: an integer >= 1")
-        with prefix_env_name(self.config.env):
-            returns, lengths = evaluation.evaluate(
-                self._config_here, self._agent, self._policies, episodes, greedy, key, progress
-            )
-        return Evaluation(self.seeds, returns, lengths)
-
-    def play(self, seed: int | None = None, greedy: bool = False, key: int = 0) -> Episode:
-        """Play one episode with pictures, by default with the best seed's policy."""
-        policy = self._policy_of(self.best_seed() if seed is None else seed)
-        with prefix_env_name(self.config.env):
-            return evaluation.play(self._config_here, self._agent, policy, greedy, key)
-
-    @property
-    def curve(self) -> curves.Curve:
-        return curves.from_rows(self.config.agent, self.config.env, self.metrics())
-
-    def summarise(self, finished: bool, machine: str, counters: Counters) -> dict[str, Any]:
-        """summary.json: the final results, per seed and overall. Returns are those of each seed's last row and of its
-        latest 100 episodes. `machine` is added to the machines of earlier parts of the run.
-        """
-        rows = self.metrics()
-        per_seed = []
-        for seed, episodes in zip(self.seeds, counters.episodes, strict=True):
-            own = [row for row in rows if int(row["seed"]) == seed]
-            means, latest, bests = (_finite(own, name) for name in ("return_mean", "return_latest", "return_best"))
-            per_seed.append(
-                {
-                    "seed": seed,
-                    "episodes": episodes,
-                    "return_mean": means[-1] if means else None,
-                    **({"return_latest": latest[-1]} if latest else {}),
-                    "return_best": max(bests) if bests else None,
-                }
-            )
-        final = np.array([entry["return_mean"] for entry in per_seed if entry["return_mean"] is not None])
-        low, high = statistics.mean_interval(final) if len(final) > 1 else (None, None)
-        seconds, step = counters.seconds, counters.iteration * self.config.steps_per_iteration
-        return {
-            "env": self.config.env,
-            "agent": self.config.agent,
-            "preset": self.config.preset,
-            "finished": finished,
-            "step": step,
-            "seconds": seconds,
-            "machines": [*dict.fromkeys([*self.directory.machines(), machine])],
-            "steps_per_second": step * len(self.seeds) / seconds if seconds else None,
-            "return_mean": float(final.mean()) if len(final) else None,
-            "return_interval_95": [low, high],
-            "seeds": per_seed,
-        }
-
-    @cached_property
-    def _config_here(self) -> TrainConfig:
-        """With an engine that is available here, which may not be the one that the run was trained with."""
-        entry = backends.find(self.config.env)
-        try:
-            engine = backends.resolve_engine(entry, self.config.engine)
-        except UsageError:
-            engine = backends.resolve_engine(entry, "auto")
-        return dataclasses.replace(self.config, engine=engine)
-
-    @cached_property
-    def _backend(self) -> Backend:
-        require_trust(self.config, self.path, self._trust)
-        backend = backends.create(self._config_here, num_envs=1)
-        devices.prepare(self._config_here, backend.spec)
-        return backend
-
-    @cached_property
-    def _agent(self) -> Agent:
-        return agents.build(self._config_here, self._backend.spec)
-
-    @cached_property
-    def _spaces(self) -> Spaces | None:
-        return self._backend.spaces
-
-    @cached_property
-    def _policies(self) -> PolicyState:
-        """Of all seeds, from the latest checkpoint whose policy is intact."""
-        params = agents.initial_params(self.config, self._agent, self.seeds[0])
-        normaliser = None if self._agent.normaliser is None else self._agent.normaliser.init()
-        like = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((len(self.seeds), *leaf.shape), leaf.dtype), (params, normaliser)
-        )
-
-        def read(path: Path, meta: dict[str, Any]) -> PolicyState:
-            return jax.tree.map(jnp.asarray, PolicyState(*checkpoint.load_policy(path, meta, like)))
-
-        policies = checkpoint.load_latest(self.directory.checkpoints, fingerprint(self.config), read, self._warn)
-        name = str(self.directory.shown)
-        if policies is None and self.metrics():
-            raise UsageError(f"{name!r} has metrics but no checkpoint, and so no policy")
-        if policies is None:
-            command = f"sil resume {shlex.quote(name)}"
-            raise UsageError(f"{name!r} has no checkpoint yet; train with: {command}")
-        return policies
-
-    def _policy_of(self, seed: int) -> PolicyState:
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed not in self.seeds:
-            raise bad_value("seed", seed, f"this run has seeds {self.seeds[0]} to {self.seeds[-1]}")
-        index = self.seeds.index(seed)
-        return jax.tree.map(lambda leaf: leaf[index], self._policies)
+def _stopped_early(training: Training) -> str:
+    step, path = training.context.step, shlex.quote(str(training.run.shown))
+    more = f"sil resume {path} {early_stopping.how_to_go_on(training.config)}"
+    return f"Stopped early at step {step:,}: {training.stopped_early}. Go on with: {more}"
 
 
-def _finite(rows: list[dict[str, float]], column: str) -> list[float]:
-    return [row[column] for row in rows if math.isfinite(row.get(column, math.nan))]
+def _write_summary(run: Run, training: Training) -> None:
+    """summary.json and curve.png."""
+    config = training.config
+    machine = devices.machine(training.trainer.groups[0].device)
+    finished, early = training.context.finished, training.stopped_early
+    files.write_json(run.directory.summary, run.summarise(finished, machine, training.counters, early))
+    with files.replacing(run.directory.curve) as partial:
+        curves.draw([run.curve], partial, title=f"{config.agent} on {config.env}")

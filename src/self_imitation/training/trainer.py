@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from self_imitation.algorithm.iteration import Policy
 from self_imitation.config import TrainConfig
 from self_imitation.storage.trees import is_key
 from self_imitation.training import agents, backends, devices, metrics, overlapped_group
@@ -40,9 +41,7 @@ class Trainer:
         places = devices.available(config, backend.spec)
         self.groups = self._make_groups(places)
         self.states: list[GroupState] = []
-        self.device = _describe(
-            places[: len(self.groups)] if places[0].platform != "cpu" else places[:1], config.engine
-        )
+        self.device = _describe(places[: len(self.groups)], config.engine)
         self._threads = ThreadPoolExecutor(len(self.groups), thread_name_prefix="seeds")
 
     def _make_groups(self, places: list[jax.Device]) -> list[InProgramGroup | PythonGroup]:
@@ -60,12 +59,15 @@ class Trainer:
         ]
 
     def _group_count(self, places: list[jax.Device]) -> int:
-        """One per GPU; on a CPU one per core, unless the networks are large enough to use all cores by themselves."""
+        """One per device; on a CPU also one per core, unless the networks are large enough to use all cores by
+        themselves.
+        """
+        count = len(places)
         if places[0].platform != "cpu":
-            return min(len(places) * (self.config.workers or 1), self.config.seeds)
-        if not devices.is_small(self.config, self.backend.spec):
-            return 1
-        return devices.seed_groups(self.config)
+            count *= self.config.workers or 1
+        elif devices.is_small(self.config, self.backend.spec):
+            count = max(count, devices.seed_groups(self.config))
+        return min(count, self.config.seeds)
 
     def init(self) -> None:
         """Start every seed."""
@@ -134,6 +136,10 @@ class Trainer:
 
     def clear_metrics(self) -> None:
         self.states = [dataclasses.replace(s, metrics=metrics.clear_seeds(s.metrics)) for s in self.states]
+
+    def policies(self) -> Policy:
+        """Copies of all seeds' policies, on the host."""
+        return _join([jax.device_get(state.agents.policy) for state in self.states])
 
     def saved(self) -> GroupState:
         """What a checkpoint holds, of all seeds."""
@@ -220,7 +226,9 @@ def _share(cores: list[int], groups: int) -> list[list[int]]:
 
 def _join(parts: list[Any]) -> Any:
     def concatenate(*leaves: Any) -> Any:
-        return jnp.concatenate(leaves) if is_key(leaves[0]) else np.concatenate([np.asarray(leaf) for leaf in leaves])
+        if is_key(leaves[0]):
+            return jnp.concatenate(jax.device_put(leaves, leaves[0].sharding))
+        return np.concatenate([np.asarray(leaf) for leaf in leaves])
 
     return jax.tree.map(concatenate, *parts)
 

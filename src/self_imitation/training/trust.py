@@ -1,7 +1,7 @@
-"""Whether a run may import the module that its environment names.
+"""Whether a run may import the modules that its environment and its wrappers name.
 
 A run directory can come from a stranger. Its arrays and settings run no code when they are read, but an environment
-such as gym:my_module:MyEnv-v0 is a module to import.
+such as gym:my_module:MyEnv-v0 or a wrapper such as my_module:MyWrapper is a module to import.
 """
 
 import sys
@@ -19,20 +19,23 @@ Trust: TypeAlias = bool | Callable[[str], bool]
 
 
 def require_trust(config: TrainConfig, run: Path, trust: Trust) -> None:
-    """Raise `UsageError` unless the module that the run's environment names may be imported.
+    """Raise `UsageError` unless the modules that the run's environment and wrappers name may be imported.
 
     A module that this process has already imported needs no trust. One inside the run directory is never imported.
     """
-    gym_id = find(config.env).gym_id
-    module = None if gym_id is None else module_of(gym_id)
-    if module is None or module in sys.modules:
-        return
+    named = {module_of(name): f"wrapper: {name!r}" for name in reversed(config.wrappers)}
+    if gym_id := find(config.env).gym_id:
+        named[module_of(gym_id)] = f"env: {config.env!r}"
+    for module, what in named.items():
+        if module is not None and module not in sys.modules:
+            _require_trust(what, module, run, trust)
+
+
+def _require_trust(what: str, module: str, run: Path, trust: Trust) -> None:
     places = locate(module)
     where = str(places[-1]) if places else "not found"
     if any(place.is_relative_to(run.resolve()) for place in places):
-        raise UsageError(
-            f"env: {config.env!r} names a module inside the run directory, which is never imported: {where}"
-        )
+        raise UsageError(f"{what} names a module inside the run directory, which is never imported: {where}")
     if not (trust(f"module {module!r} ({where})") if callable(trust) else trust):
         allow = "allow it with --trust, or trust=True in Python"
-        raise UsageError(f"env: {config.env!r} of this run would import the module {module!r} ({where}); {allow}")
+        raise UsageError(f"{what} of this run would import the module {module!r} ({where}); {allow}")

@@ -1,4 +1,4 @@
-"""The page of a run. Its parts are in `assets/`; what the run is called reaches it as data, never as HTML."""
+"""The pages of a run and of an experiment. Their parts are in `assets/`; names reach them as data, never as HTML."""
 
 from importlib import resources
 from typing import Any
@@ -20,6 +20,16 @@ def render(about: dict[str, Any]) -> str:
         _read("watch.css"),
         contents=_contents(about),
         sources="'self'",
+    )
+
+
+def render_experiment(title: str) -> str:
+    """The page with the table of an experiment's runs."""
+    from markupsafe import Markup
+
+    style = _read("watch.css") + _read("experiment.css")
+    return web_page.render_page(
+        title, Markup(_read("experiment.html")), {"title": title}, _read("experiment.js"), style, sources="'self'"
     )
 
 

@@ -1,23 +1,16 @@
-"""Serves the page of a run to this machine: three kinds of addresses, each one read-only."""
+"""Serves the pages of a run or of an experiment to this machine, read-only."""
 
-import hashlib
-import json
-import re
-from functools import cached_property
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import self_imitation
-from self_imitation.errors import UsageError, bad_value
-from self_imitation.recording.series import SERIES
+from self_imitation.errors import bad_value
 from self_imitation.report import web_page
-from self_imitation.storage.run_directory import RunDirectory
-from self_imitation.watch import page
-from self_imitation.watch.run_data import RunData
+from self_imitation.watch.sites import Site
 
 HOST = "127.0.0.1"
-RECORDED = re.compile(rf"/({'|'.join(SERIES)})/(0|[1-9][0-9]{{0,17}})\.json")
 SOCKET_SECONDS = 10
 """A client that sends nothing for this long is disconnected."""
 HEADERS = {
@@ -36,13 +29,13 @@ DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 
 class Pages(ThreadingHTTPServer):
-    """The server of one run, on the loopback address only."""
+    """The server of one site, on the loopback address only."""
 
     daemon_threads = True
 
-    def __init__(self, data: RunData, port: int):
+    def __init__(self, site: Site, port: int):
         super().__init__((HOST, port), _Handler)
-        self.data = data
+        self.site = site
 
     @property
     def port(self) -> int:
@@ -52,19 +45,15 @@ class Pages(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{HOST}:{self.port}/"
 
-    @cached_property
-    def page(self) -> bytes:
-        return page.render(self.data.about()).encode()
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes its connection early is no error."""
 
 
-def create(run: RunDirectory, port: int) -> Pages:
-    """A server for the page of a run; 0 is any free port."""
+def create(site: Site, port: int) -> Pages:
+    """A server for the pages of a run or of an experiment; 0 is any free port."""
     web_page.require_packages()
     try:
-        return Pages(RunData(run), port)
+        return Pages(site, port)
     except OSError as error:
         raise bad_value("port", port, f"{error.strerror}; allowed: a free port, or 0 for any") from None
 
@@ -80,15 +69,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in (f"{HOST}:{self.server.port}", f"localhost:{self.server.port}"):
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, b"", "text/plain")
             return
-        path, data = self.path.partition("?")[0], self.server.data
-        if path == "/":
-            self._answer(HTTPStatus.OK, self.server.page, "text/html; charset=utf-8")
-        elif path == "/run.json":
-            self._send_state()
-        elif (found := RECORDED.fullmatch(path)) and (content := data.recorded(found[1], int(found[2]))) is not None:
-            self._answer(HTTPStatus.OK, content, "application/json")
-        else:
+        path = self.path.partition("?")[0]
+        answer = self.server.site.answer(path.removeprefix("/")) if path.startswith("/") else None
+        if answer is None:
             self._answer(HTTPStatus.NOT_FOUND, b"", "text/plain")
+        elif (tag := answer.headers.get("ETag")) is not None and self.headers.get("If-None-Match") == tag:
+            self._answer(HTTPStatus.NOT_MODIFIED, b"", answer.kind, answer.headers)
+        else:
+            self._answer(answer.status, answer.body, answer.kind, answer.headers)
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -98,21 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse  # noqa: N815
 
-    def _send_state(self) -> None:
-        """Nothing but the headers if the client has the latest state already."""
-        try:
-            content = json.dumps(self.server.data.state(), separators=(",", ":"), allow_nan=False).encode()
-        except UsageError as error:  # a damaged table
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, str(error).encode(), "text/plain; charset=utf-8")
-            return
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        headers = {"ETag": tag, "X-Idle-Seconds": f"{self.server.data.seconds_since_change():.0f}"}
-        if self.headers.get("If-None-Match") == tag:
-            self._answer(HTTPStatus.NOT_MODIFIED, b"", "application/json", headers)
-        else:
-            self._answer(HTTPStatus.OK, content, "application/json", headers)
-
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str, extra: dict[str, str] | None = None) -> None:
+    def _answer(self, status: HTTPStatus, body: bytes, kind: str, extra: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         policy = PAGE_POLICY if kind.startswith("text/html") else DATA_POLICY
         headers = {**HEADERS, "Content-Security-Policy": policy, "Content-Type": kind, **(extra or {})}

@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 from gymnasium_probes import FAULTS_WHEN_MADE
 
-from self_imitation.environments.gymnasium.make import is_mujoco, make_env
+from self_imitation.environments.gymnasium.make import EnvSource, make_env
 from self_imitation.errors import UsageError
 
 
@@ -49,7 +49,7 @@ def test_without_mujoco_the_command_that_installs_it_is_named(monkeypatch):
     ("gym_id", "expected"), [("Hopper-v5", True), ("Reacher-v4", True), ("CartPole-v1", False), ("x:Y-v0", False)]
 )
 def test_mujoco_ids(gym_id, expected):
-    assert is_mujoco(gym_id) == expected
+    assert EnvSource(gym_id).is_mujoco == expected
 
 
 def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 from self_imitation.environments.gymnasium.spaces import CATEGORIES, Part, describe
 from self_imitation.errors import FaultyEnvironmentError, Interrupted, shorten
@@ -24,8 +25,7 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], name: str):
         """Raises `UsageError`, with the environment's name, if its spaces are not supported."""
         super().__init__(env)
-        max_episode_steps = env.spec.max_episode_steps if env.spec else None
-        self.spaces = describe(env.observation_space, env.action_space, max_episode_steps, name)
+        self.spaces = describe(env.observation_space, env.action_space, _max_episode_steps(env), name)
         if isinstance(env.observation_space, spaces.Dict | spaces.Tuple):
             self.observation_space = _to_space(_nest({part.path: part.space for part in self.spaces.parts}))
             self.spaces = replace(self.spaces, observation_space=self.observation_space)
@@ -58,6 +58,16 @@ class CheckedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _checked_observation(self, observation: Any) -> Any:
         """A copy, since an environment may write its next observation into the same array."""
         return _nest({part.path: _checked(part, observation) for part in self.spaces.parts})
+
+
+def _max_episode_steps(env: gymnasium.Env[Any, Any]) -> int | None:
+    """The lowest time limit; an environment that Gymnasium did not make may have one without a spec."""
+    limits = [env.spec.max_episode_steps] if env.spec else []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            limits.append(env._max_episode_steps)
+        env = env.env
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _checked(part: Part, observation: Any) -> np.ndarray:

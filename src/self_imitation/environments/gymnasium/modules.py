@@ -1,4 +1,4 @@
-"""Python modules that environment ids name, as in "my_module:MyEnv-v0". Importing one runs its code."""
+"""Python modules that environment ids and wrappers name, as in "my_module:MyEnv-v0". Importing one runs its code."""
 
 import os
 import sys
@@ -6,9 +6,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 
-def module_of(gym_id: str) -> str | None:
-    """The module that Gymnasium imports before it looks the environment up, if the id names one."""
-    module, colon, _ = gym_id.partition(":")
+def module_of(name: str) -> str | None:
+    """The module that is imported before the environment or the wrapper is looked up, if its name has one."""
+    module, colon, _ = name.partition(":")
     return module if colon else None
 
 

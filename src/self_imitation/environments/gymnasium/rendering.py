@@ -13,7 +13,7 @@ import numpy as np
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium.checks import CheckedEnv
 from self_imitation.environments.gymnasium.faults import TrapExits, in_words, wrap_env_errors
-from self_imitation.environments.gymnasium.make import is_mujoco, make_env
+from self_imitation.environments.gymnasium.make import EnvSource, make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
 from self_imitation.environments.gymnasium.vector import describe_atari, make_emulators
 from self_imitation.errors import UsageError
@@ -24,26 +24,27 @@ DEFAULT_STEPS_PER_SECOND = 30.0
 ATARI_HEIGHT, ATARI_WIDTH = 210, 160
 
 
-def make_player(gym_id: str | None, atari_rom: str | None, mujoco_pixels: int | None = None) -> "Player":
-    """A Gymnasium environment by its id, or an Atari game by the name of its ROM.
+def make_player(source: EnvSource | str | None, atari_rom: str | None, mujoco_pixels: int | None = None) -> "Player":
+    """A Gymnasium environment by its source or id, or an Atari game by the name of its ROM.
 
     `mujoco_pixels`: height and width of MuJoCo's pictures, which take long to render without a GPU. None: as usual.
 
     Raises `UsageError` if the environment can't be rendered as an array.
     """
-    if gym_id is None:
+    if source is None:
         assert atari_rom is not None
         game = AtariInColour(atari_rom)
-        return Player(game, game.spaces, f"atari:{atari_rom}")
-    env = _make_renderable(gym_id, mujoco_pixels)
-    return Player(env, env.spaces, gym_id)
+        return Player(game, game.spaces, EnvSource(f"atari:{atari_rom}"))
+    source = EnvSource(source) if isinstance(source, str) else source
+    env = _make_renderable(source, mujoco_pixels)
+    return Player(env, env.spaces, source)
 
 
 class Player:
     """One environment with batches of 1, and its picture after every reset and step."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], spaces: Spaces, name: str):
-        self.env, self.spaces, self.name = env, spaces, name
+    def __init__(self, env: gymnasium.Env[Any, Any], spaces: Spaces, source: EnvSource):
+        self.env, self.spaces, self.name, self._is_mujoco = env, spaces, source.name, source.is_mujoco
         self.steps_per_second = float(env.metadata.get("render_fps") or DEFAULT_STEPS_PER_SECOND)
 
     def reset(self, seed: int) -> Observation:
@@ -62,7 +63,7 @@ class Player:
             with TrapExits():
                 picture = np.array(self.env.render(), np.uint8)
         except Exception as error:
-            hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if is_mujoco(self.name) else ""
+            hint = "; on a machine without a screen, set MUJOCO_GL=egl or osmesa" if self._is_mujoco else ""
             raise UsageError(f"env: {self.name!r} can't be rendered; it {in_words(error)}{hint}") from error
         if picture.ndim != 3 or picture.shape[-1] != 3:
             shape = f"its picture has shape {picture.shape}, not height x width x 3"
@@ -112,20 +113,25 @@ class AtariInColour(gymnasium.Env[np.ndarray, Any]):
             emulator.close()
 
 
-def _make_renderable(gym_id: str, mujoco_pixels: int | None) -> CheckedEnv:
+def _make_renderable(source: EnvSource, mujoco_pixels: int | None) -> CheckedEnv:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame renders to arrays, without looking for a screen
     # The default camera of MuJoCo tasks stays behind while the body runs away.
-    camera: dict[str, Any] = {"camera_name": "track"} if is_mujoco(gym_id) else {}
+    camera: dict[str, Any] = {"camera_name": "track"} if source.is_mujoco else {}
     if camera and mujoco_pixels is not None:
         camera |= {"width": mujoco_pixels, "height": mujoco_pixels}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*render_modes.*")
         try:
-            env = make_env(gym_id, render_mode="rgb_array", **camera)
+            env = make_env(source, render_mode="rgb_array", **camera)
         except UsageError:  # many environments refuse to be built with a render mode that they don't have
-            _require_rgb_array(gym_id, make_env(gym_id).metadata)
+            _require_rgb_array(source.name, make_env(source).metadata)
             raise
-    _require_rgb_array(gym_id, env.metadata)
+    _require_rgb_array(source.name, env.metadata)
+    if source.factory is not None and env.render_mode is None:
+        raise UsageError(
+            f"env: {source.name!r} can't be rendered; it is made without a render mode: "
+            "pass a function that takes render_mode"
+        )
     return env
 
 

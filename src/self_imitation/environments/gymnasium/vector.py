@@ -16,9 +16,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from self_imitation.environments import atari
 from self_imitation.environments.gymnasium import snapshots
 from self_imitation.environments.gymnasium.faults import TrapExits, in_words, wrap_env_errors
-from self_imitation.environments.gymnasium.make import make_env
+from self_imitation.environments.gymnasium.make import EnvSource, make_env
 from self_imitation.environments.gymnasium.spaces import Spaces
-from self_imitation.errors import FaultyEnvironmentError, Interrupted, bad_value
+from self_imitation.errors import FaultyEnvironmentError, Interrupted, UsageError, bad_value
 from self_imitation.types import Observation
 
 CLOSE_TIMEOUT = 5.0
@@ -128,16 +128,18 @@ class VectorEnv:
         return self.spaces.observation(raw)
 
 
-def make_vector(gym_id: str, num_envs: int, in_processes: bool) -> VectorEnv:
+def make_vector(source: EnvSource | str, num_envs: int, in_processes: bool) -> VectorEnv:
     """Copies in this process, one after another, or each in a process of its own.
 
     Each copy is built once; with processes, Gymnasium builds one more in this process to read its spaces.
     """
     if in_processes:
-        vector: Any = _make_in_processes(gym_id, num_envs)
+        vector: Any = _make_in_processes(source, num_envs)
     else:
-        makers = [partial(make_env, gym_id)] * num_envs
+        makers = [partial(make_env, source)] * num_envs
         vector = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+        if len({id(env.unwrapped) for env in vector.envs}) < num_envs:
+            raise UsageError("env: the function that makes it returned the same object twice; each copy must be new")
     return VectorEnv(vector, vector.get_attr("spaces")[0])
 
 
@@ -167,10 +169,10 @@ def describe_atari(env: Any) -> Spaces:
     return Spaces(atari.spec(int(actions.n)), env.single_observation_space, actions)
 
 
-def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv:
+def _make_in_processes(source: EnvSource | str, num_envs: int) -> AsyncVectorEnv:
     # Gymnasium logs the traceback of an error that is raised here too.
     warnings.filterwarnings("ignore", message=".*ERROR: (Received the following error|Traceback|Raising the last).*")
-    makers = [partial(_make_in_worker, gym_id)] * num_envs
+    makers = [partial(_make_in_worker, source)] * num_envs
     try:
         return AsyncVectorEnv(makers, copy=False, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
     except (OSError, EOFError):
@@ -180,11 +182,11 @@ def _make_in_processes(gym_id: str, num_envs: int) -> AsyncVectorEnv:
         ) from None
 
 
-def _make_in_worker(gym_id: str) -> gymnasium.Env[Any, Any]:
+def _make_in_worker(source: EnvSource | str) -> gymnasium.Env[Any, Any]:
     """Workers ignore Ctrl-C, which a terminal sends to them too; the training process closes them."""
     if multiprocessing.parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return make_env(gym_id)
+    return make_env(source)
 
 
 def _require_finite(name: str, values: np.ndarray) -> None:
