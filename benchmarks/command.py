@@ -18,10 +18,13 @@ from self_imitation.storage import files
 
 @dataclass(frozen=True)
 class BenchArguments:
-    what: tyro.conf.Positional[Literal["all", "replay", "train", "mujoco", "atari", "exploration", "startup"]] = "all"
+    what: tyro.conf.Positional[
+        Literal["all", "replay", "train", "mujoco", "atari", "exploration", "startup", "ray"]
+    ] = "all"
     """replay: sample from the replay buffer and update priorities; train: whole iterations on a grid world; mujoco:
     PPO+SIL on Hopper against EnvPool alone; atari: A2C+SIL on a game against its emulators alone; exploration: updates
-    of the bonuses for images; startup: time to help and to the first logged step; all: one after another."""
+    of the bonuses for images; startup: time to help and to the first logged step; all: these one after another; ray: an
+    experiment on a Ray cluster against one process, and two workers against one."""
     seeds: int = 8
     """mujoco: seeds to train together."""
     json: str | None = None
