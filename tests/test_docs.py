@@ -1,6 +1,7 @@
 """The documentation's examples run, and what it names exists."""
 
 import importlib
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from campaign.__main__ import parser
+from helpers import small_run
 
 import self_imitation
 from self_imitation import registry
@@ -19,7 +21,10 @@ from self_imitation.networks import actor_critic as networks
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = sorted((ROOT / "results").glob("*/README.md"))
-PAGES = [*DOCS, *RESULTS, ROOT / "CHANGELOG.md"]
+OTHERS = [
+    path for folder in ("docs/reference", "examples", "results") for path in sorted((ROOT / folder).rglob("*.md"))
+]
+PAGES = [*DOCS, *OTHERS, ROOT / "CHANGELOG.md"]
 SMALL = {
     "log_every": 500,
     "num_envs": 4,
@@ -71,13 +76,14 @@ def trained(monkeypatch, tmp_path):
     """Runs of `self_imitation.train`, which makes few steps with small batches."""
     train, runs = self_imitation.train, []
 
-    def train_briefly(env, agent, steps, seeds=1, settings=None):
+    def train_briefly(env, agent, steps, seeds=1, settings=None, **others):
         small = SMALL | (SMALL_PPO if agent.startswith("ppo") else {})
         if "sil" not in agent.split("+"):
             small = {name: value for name, value in small.items() if not name.startswith("sil.")}
         settings = {**small, **(settings or {})}
         assert steps >= 10_000
-        runs.append(train(env, agent=agent, steps=1500, seeds=min(seeds, 2), out=tmp_path / "run", settings=settings))
+        small_size = {"steps": 1500, "seeds": min(seeds, 2), "out": tmp_path / "run", "settings": settings}
+        runs.append(train(env, agent=agent, **small_size, **others))
         return runs[-1]
 
     monkeypatch.setattr(self_imitation, "train", train_briefly)
@@ -85,7 +91,6 @@ def trained(monkeypatch, tmp_path):
 
 
 EXTENSIONS = {
-    "docs/new-learner.md": ("entropy", "sil_imitated"),
     "docs/new-bonus.md": ("elliptical_bonus", "sil_imitated"),
     "docs/new-network.md": ("kl",),
     "docs/new-environment.md": ("bonus",),
@@ -102,10 +107,14 @@ def test_the_component_of_the_page_trains(page, modules, trained):
     assert all(np.isfinite(last[name]) for name in EXTENSIONS[page])
 
 
-def test_a_run_with_a_component_of_the_page_resumes(modules, trained):
+def test_the_learner_of_the_page_trains_and_its_run_resumes(modules, trained):
     (example,) = modules("docs/new-learner.md")
     exec(example, {})
-    resumed = self_imitation.resume(trained[0].path, steps=3000)
+    (run,) = trained
+    last = run.metrics()[-1]
+    assert last["step"] >= 1500
+    assert all(np.isfinite(last[name]) for name in ("entropy", "sil_imitated"))
+    resumed = self_imitation.resume(run.path, steps=3000)
     assert resumed.metrics()[-1]["step"] >= 3000
     assert resumed.config.components["reinforce"].ent_coef == 0.02
 
@@ -213,9 +222,30 @@ def test_the_gymnasium_environment_of_the_page_trains(modules, capsys):
     assert "environments by gymnasium, in runs/gym-my-package-Corridor-v0_ppo+sil_" in capsys.readouterr().out
 
 
+def test_the_function_of_the_page_makes_environments(modules, trained):
+    modules("docs/new-environment.md")
+    make, *_ = code_of("docs/environments.md")
+    exec(make, {"__name__": "my_script"})
+    assert trained[0].config.env == "python:my_script.make"
+
+
+TABLES = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/settings.md").read_text(), re.DOTALL)
+
+
+def test_the_files_of_the_settings_page_are_read(tmp_path):
+    from self_imitation.cli.train import read_config
+
+    for name, table in zip(("config", "preset"), TABLES, strict=True):
+        (tmp_path / name).with_suffix(".toml").write_text(table)
+    config = read_config(["--config", str(tmp_path / "config.toml")])
+    assert (config.env_kwargs, config.sil.updates) == ({"is_slippery": False}, 8)
+    config = read_config(["--preset", str(tmp_path / "preset.toml")])
+    assert (config.preset, config.components["ppo"].gamma) == ("preset.toml", 0.98)
+
+
 def test_the_delayed_reward_of_the_page_wraps_an_environment():
     pytest.importorskip("mujoco")
-    search, wrapper = code_of("docs/environments.md")
+    _, search, wrapper = code_of("docs/environments.md")
     space: dict = {}
     exec(wrapper, space)
     space["env"].reset(seed=0)
@@ -228,6 +258,28 @@ def test_the_readme_example_runs(trained):
     space = {"observation": np.array([2.0, 8.0, 1.0, 1.0, 1.0])}
     exec(example.replace("episodes=100", "episodes=2"), space)
     assert space["action"] in range(4)
+
+
+def test_the_callbacks_of_the_page_are_called(trained, capsys):
+    (example,) = code_of("docs/callbacks.md")
+    exec(example, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("trains on ")
+    assert [line for line in lines if re.match(r"1536 \d", line)], "the evaluation"
+    assert len([line for line in lines if line.endswith(" steps/s")]) == 3
+    assert lines[-1] == "finished after 3 rows"
+
+
+def test_pages_name_all_that_callbacks_have():
+    from self_imitation.training.callbacks import Callback
+    from self_imitation.training.context import Context
+
+    page = (ROOT / "docs/callbacks.md").read_text()
+    methods = [name for name in vars(Callback) if not name.startswith("_")]
+    assert all(f"`{name}(" in page for name in methods)
+    named = set(re.findall(r"`context\.(\w+)", page))
+    assert named
+    assert all(hasattr(Context, name) or f"self.{name}" in inspect.getsource(Context) for name in named)
 
 
 def test_self_imitation_in_your_own_loop_learns_what_once_went_well():
@@ -258,6 +310,19 @@ def test_self_imitation_in_your_own_loop_learns_what_once_went_well():
     np.testing.assert_array_equal(distribution.mode(), good)
     assert space["buffer"].size > 1000
     assert 0 < space["metrics"]["sil_imitated"] <= 1
+
+
+def test_the_numpy_policy_of_the_page_chooses_the_same_actions(modules, tmp_path):
+    modules("docs/deployment.md")
+    numpy_policy = importlib.import_module("numpy_policy")
+    settings = {"normalise.observations": True, "optimiser.learning_rate": 0.05}
+    run = small_run(tmp_path / "run", agent="a2c", steps=200, log_every=200, **settings)
+    file = tmp_path / "run/checkpoints/200/policy.safetensors"
+    observations = np.random.default_rng(0).integers(13, size=(200, 5))
+    chosen = [numpy_policy.load_policy(file, index)(observations) for index in range(2)]
+    for seed, actions in enumerate(chosen):
+        np.testing.assert_array_equal(actions, run.policy(seed).act(observations, greedy=True))
+    assert (chosen[0] != chosen[1]).any()
 
 
 def test_every_function_of_the_equation_map_exists():
@@ -342,6 +407,8 @@ def _known_flags() -> set[str]:
     components = {name: entry.component.Config() for name, entry in registry.components().items()}
     names = {*flatten(TrainConfig(components=components)), "reinforce.ent_coef", "elliptical.ridge"}
     names |= {"no_compilation_cache", "help", "version"}
+    names |= {"logdir", "working_dir"}  # TensorBoard's, and that of ray job submit
+    names |= {"wrapper", "env.is_slippery", "env.map_name", "env.max_episode_steps"}
     for module in {
         importlib.import_module(f"self_imitation.cli.{place.split(':')[0]}") for place, _ in COMMANDS.values()
     }:
@@ -349,7 +416,7 @@ def _known_flags() -> set[str]:
             if name.endswith("Arguments"):
                 names |= set(kind.__dataclass_fields__)
     campaign = re.findall("--[a-z-]+", parser().format_help())
-    return {f"--{name.replace('_', '-')}" for name in names} | set(campaign)
+    return {f"--{name if name.startswith('env.') else name.replace('_', '-')}" for name in names} | set(campaign)
 
 
 @pytest.mark.parametrize("page", [*DOCS, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
@@ -374,9 +441,10 @@ def test_renamed_flags_of_the_changelog_exist():
 def test_extras_of_the_readme_are_those_of_the_package():
     import tomllib
 
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"test"}
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     table = (ROOT / "README.md").read_text().split("## Install")[1].split("## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == extras
+    first_column = "".join(re.findall(r"^\| (`.*?) \|", table, re.M))
+    assert set(re.findall(r"`(\w+)`", first_column)) == extras - {"test", "test-extras", "docs"}
 
 
 def test_preset_page_states_every_difference():
@@ -398,11 +466,11 @@ def test_the_search_space_of_the_page_is_that_of_the_registry():
 
 def test_every_column_of_the_metrics_is_explained():
     """Of all components that the package has."""
-    from self_imitation.storage.metrics_file import LEADING, TIMING
+    from self_imitation.storage.metrics_file import EVALUATION, LEADING, TIMING
 
     page = (ROOT / "docs/runs.md").read_text().split("## metrics.csv")[1].split("## ")[0]
     explained = set(re.findall(r"`(\w+)`", page))
-    assert {*LEADING, *TIMING, "return_latest"} <= explained
+    assert {*LEADING, *TIMING, *EVALUATION, "return_latest"} <= explained
     sources = "".join(
         (ROOT / "src/self_imitation" / path).read_text() for path in ("algorithm/ppo.py", "algorithm/vtrace.py")
     )
