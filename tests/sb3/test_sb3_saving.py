@@ -88,7 +88,7 @@ def test_a_callback_of_another_environment_is_refused(tmp_path):
     callback.save(tmp_path / "sil")
     other = a2c(make_vec_env("CartPole-v1"))
     for again in (SelfImitation.load(tmp_path / "sil"), callback):
-        with pytest.raises(UsageError, match=r"belongs to a different kind of run; observation is float32\[\d+, 5\]"):
+        with pytest.raises(UsageError, match=r"does not fit the environment .*; observation is float32\[\d+, 5\]"):
             other.learn(0, callback=again)
 
 

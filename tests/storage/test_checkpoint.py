@@ -332,5 +332,5 @@ def test_trees_survive_as_arrays():
     ],
 )
 def test_trees_of_another_structure_are_refused_by_name(changed, message):
-    with pytest.raises(UsageError, match=f"'test' belongs to a different kind of run; {message}"):
+    with pytest.raises(UsageError, match=f"'test' does not fit the environment or the settings; {message}"):
         from_arrays({**to_arrays(TREE), **changed}, TREE, "test")

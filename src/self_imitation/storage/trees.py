@@ -10,6 +10,8 @@ from jaxtyping import PyTree
 
 from self_imitation.errors import UsageError
 
+MISFIT = "does not fit the environment or the settings"
+
 
 def by_name(tree: PyTree) -> dict[str, Any]:
     """Leaves by dotted names, in their order."""
@@ -27,7 +29,7 @@ def from_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, source: str) -> 
     """The tree with the structure, shapes and dtypes of `like`; `source` names the origin in errors."""
     wanted, structure = by_name(like), jax.tree.structure(like)
     if difference := sorted(set(wanted) ^ set(arrays)):
-        raise UsageError(f"checkpoint: {source!r} belongs to a different kind of run; it differs in {difference[0]!r}")
+        raise UsageError(f"checkpoint: {source!r} {MISFIT}; it differs in {difference[0]!r}")
     found = []
     for name, leaf in wanted.items():
         array: Any = arrays[name]
@@ -35,7 +37,7 @@ def from_arrays(arrays: Mapping[str, np.ndarray], like: PyTree, source: str) -> 
             array = jax.random.wrap_key_data(jnp.asarray(array))
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             have, want = f"{array.dtype}{list(array.shape)}", f"{leaf.dtype}{list(leaf.shape)}"
-            raise UsageError(f"checkpoint: {source!r} belongs to a different kind of run; {name} is {have}, not {want}")
+            raise UsageError(f"checkpoint: {source!r} {MISFIT}; {name} is {have}, not {want}")
         found.append(array)
     return jax.tree.unflatten(structure, found)
 
