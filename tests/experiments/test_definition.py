@@ -93,9 +93,9 @@ def test_mujoco_compares_three_agents_on_six_tasks(name, delay):
 
 
 def test_runs_that_are_committed_count_as_finished():
-    definition = definitions.read("mujoco-delayed")
     folder = Path(__file__).parents[2] / "results" / "mujoco" / "runs"
-    wanted = {runs.directory(c).path.name: c for c in _in(folder, definition)}
+    configs = [c for name in ("mujoco", "mujoco-delayed") for c in _in(folder, definitions.read(name))]
+    wanted = {runs.directory(c).path.name: c for c in configs}
     for run in folder.iterdir():
         assert runs.is_finished(wanted[run.name])
         runs.require_same(runs.directory(wanted[run.name]), wanted[run.name])
