@@ -14,6 +14,7 @@ pytestmark = pytest.mark.extras
 from cluster.ray_cluster import experiment, kill_workers, nodes
 
 from self_imitation.cli.main import main
+from self_imitation.cluster import connect
 from self_imitation.experiments import results, status
 
 RUNS = ("Maze_a2c", "Maze_a2c+exp", "Apples_a2c", "Apples_a2c+exp")
@@ -160,15 +161,30 @@ def test_an_address_that_does_not_answer_is_one_line(capsys, tmp_path, monkeypat
         port = closed.getsockname()[1]
     code, err = call(capsys, experiment(tmp_path), "--engine", "ray", "--address", f"127.0.0.1:{port}")
     assert code == 2
-    assert err == f"sil: address: '127.0.0.1:{port}' is not allowed; it does not answer: Connection refused\n"
-    code, err = call(capsys, tmp_path / "my.toml", "--engine", "ray", "--address", "somewhere")
-    assert err == "sil: address: 'somewhere' is not allowed; allowed: HOST:PORT, ray://HOST:PORT, auto or local\n"
+    assert err == f"sil: address: '127.0.0.1:{port}' does not answer: Connection refused\n"
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         code, err = call(capsys, tmp_path / "my.toml", "--engine", "ray", "--address", f"127.0.0.1:{port}")
     assert code == 2
-    assert "something answers there, but not a Ray cluster" in err
+    assert err == f"sil: address: '127.0.0.1:{port}' accepts connections, but does not answer as a Ray cluster\n"
     assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("address", ["somewhere", "a..b:6379", f"{'a' * 70}:6379", "http://127.0.0.1:80", "[]:1", ""])
+def test_what_is_no_address_is_one_line(capsys, tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    code, err = call(capsys, experiment(tmp_path), "--engine", "ray", "--address", address)
+    assert code == 2
+    assert err == f"sil: address: {address!r} is not allowed; allowed: HOST:PORT, ray://HOST:PORT, auto or local\n"
+
+
+def test_the_error_of_ray_is_shown_if_it_refuses_to_connect(cluster, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(connect, "TRY", "raise RuntimeError('the token is wrong')")
+    code, err = call(capsys, experiment(tmp_path), "--engine", "ray", "--address", cluster.address)
+    assert code == 2
+    cause = "RuntimeError: the token is wrong"
+    assert err == f"sil: address: can't connect to a Ray cluster at '{cluster.address}': {cause}\n"
 
 
 def test_resources_that_no_node_has_are_one_line(cluster, tmp_path):
@@ -191,6 +207,8 @@ def test_storage_that_can_not_be_used_is_one_line(capsys, tmp_path, monkeypatch)
     code, err = call(capsys, tmp_path / "my.toml", "--engine", "ray", "--storage", "nothing://bucket/runs")
     assert code == 2
     assert err == "sil: storage: 'nothing://bucket/runs/my' is not allowed; Protocol not known: nothing\n"
+    code, err = call(capsys, tmp_path / "my.toml", "--engine", "ray", "--storage", "s3://")
+    assert err == "sil: storage: 's3://' is not allowed; allowed: a directory, or a URL such as s3://bucket/path\n"
 
 
 def test_the_cluster_file_of_the_examples_is_one():

@@ -7,16 +7,17 @@ from self_imitation.cluster.connect import Resources
 from self_imitation.errors import UsageError
 from self_imitation.settings import setting
 
-PLACE = (lambda v: v is None or v != "", "a directory, or a URL such as s3://bucket/path")
+PLACE = (lambda v: v is None or (v != "" and not v.endswith("://")), "a directory, or a URL such as s3://bucket/path")
+ADDRESS = (lambda v: v is None or v != "", "HOST:PORT, ray://HOST:PORT, auto or local")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterArguments(Resources):
     """Where the tasks of a cluster run, and where they store their results."""
 
-    address: str | None = None
-    """Of a Ray cluster: HOST:PORT, ray://HOST:PORT, or auto for the one on this machine. None: that of the variable
-    RAY_ADDRESS, or a new one on this machine that ends with the command."""
+    address: str | None = setting(None, ADDRESS)
+    """Of a Ray cluster: HOST:PORT, ray://HOST:PORT, auto for the one on this machine, or local for a new one on this
+    machine that ends with the command. None: that of the variable RAY_ADDRESS, or local."""
     storage: str | None = setting(None, PLACE)
     """Where runs are stored so that every node of the cluster sees them: a shared directory, or a URL such as
     s3://bucket/path (needs the package s3fs). None: the directory of the runs."""

@@ -13,7 +13,7 @@ import tyro
 
 from self_imitation import config as configuration
 from self_imitation.cli import terminal
-from self_imitation.cli.cluster import ClusterArguments
+from self_imitation.cli.cluster import ADDRESS, PLACE, ClusterArguments
 from self_imitation.cli.parse import parse
 from self_imitation.cli.train import with_signal_handling
 from self_imitation.cluster.connect import require_ray
@@ -70,11 +70,17 @@ class SearchArguments:
     """Only print what would be searched."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TuneArguments(ClusterArguments, SearchArguments):
     """Search for good settings with Ray Tune, and write the best ones as a preset for `sil train --preset FILE`. The
     same command continues a search that was stopped.
     """
+
+    address: str | None = setting(None, ADDRESS)
+    """Of a Ray cluster: HOST:PORT, auto for the one on this machine, or local for a new one on this machine that ends
+    with the command. None: that of the variable RAY_ADDRESS, or local."""
+    storage: str | None = setting(None, PLACE)
+    """A directory that every node of the cluster sees, in which the trials are stored. None: runs/tune."""
 
 
 def tune(arguments: Sequence[str]) -> int:

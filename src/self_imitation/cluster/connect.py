@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,7 +14,10 @@ from self_imitation.errors import UsageError, bad_value, first_line
 from self_imitation.settings import BOOLEAN, or_none, real, setting, whole
 
 ANSWER_SECONDS = 10
-"""Within which an address must accept a connection; Ray's own check of its health has twice as long."""
+"""Within which an address must accept a connection; connecting to Ray has twice as long."""
+ALLOWED = "allowed: HOST:PORT, ray://HOST:PORT, auto or local"
+TRY = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+QUIET: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 GIB = 1 << 30
 
 
@@ -87,21 +91,22 @@ def connected(address: str | None) -> Iterator[None]:
 def _require_answer(address: str) -> None:
     """Without this, Ray waits for minutes and then ends the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise bad_value("address", address, "allowed: HOST:PORT, ray://HOST:PORT, auto or local")
+    if not re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.%\w]+\]", host) or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise bad_value("address", address, ALLOWED)
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except UnicodeError:  # a part of the name is empty or too long
+        raise bad_value("address", address, ALLOWED) from None
     except OSError as error:
-        raise bad_value("address", address, f"it does not answer: {error.strerror or error}") from None
-    if address.startswith("ray://"):
-        return
-    check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+        raise UsageError(f"address: {address!r} does not answer: {error.strerror or error}") from None
     try:
-        healthy = subprocess.run(check, capture_output=True, timeout=2 * ANSWER_SECONDS, check=False).returncode == 0
+        tried = subprocess.run([sys.executable, "-c", TRY, address], **QUIET, timeout=2 * ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
-        healthy = False
-    if not healthy:
-        raise bad_value("address", address, "something answers there, but not a Ray cluster")
+        raise UsageError(f"address: {address!r} accepts connections, but does not answer as a Ray cluster") from None
+    if tried.returncode:
+        lines = tried.stderr.strip().splitlines()
+        cause = f": {lines[-1]}" if tried.returncode == 1 and lines else ""  # otherwise Ray has ended the process
+        raise UsageError(f"address: can't connect to a Ray cluster at {address!r}{cause}")
 
 
 def require_resources(resources: Resources) -> None:
@@ -121,4 +126,4 @@ def require_resources(resources: Resources) -> None:
 
 
 def _in_words(name: str, amount: float) -> str:
-    return f"{amount / GIB:.1f} GiB of memory" if name == "memory" else f"{amount:g} {name}{'s' * (amount != 1)}"
+    return f"{amount / GIB:.4g} GiB of memory" if name == "memory" else f"{amount:g} {name}{'s' * (amount != 1)}"
