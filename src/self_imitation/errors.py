@@ -8,6 +8,8 @@ MAX_LINE = 300
 """Characters of a message from outside."""
 MAX_NAMES = 20
 """Names that fit into one line."""
+NEAR = 0.58
+"""Similarity from which a name is suggested."""
 
 
 class UsageError(ValueError):
@@ -27,14 +29,21 @@ def bad_value(field: str, value: object, allowed: str) -> UsageError:
 
 
 def unknown_name(field: str, name: str, known: Iterable[str]) -> UsageError:
-    """Suggests the nearest known name, and lists all of them, or the nearest if there are many."""
+    """Suggests the nearest known name if one is near, and lists all of them, or the nearest if there are many."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name[:100], names, n=5, cutoff=0.0)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    all_or_some = f"Known: {', '.join(names)}"
+    lower = {own.lower(): own for own in names}
+    near = [lower[own] for own in difflib.get_close_matches(name[:100].lower(), lower, n=1, cutoff=NEAR)]
+    listed = f"known: {', '.join(names)}"
     if len(names) > MAX_NAMES:
-        all_or_some = f"Of {len(names)} known, the nearest are {', '.join(nearest)}"
-    return UsageError(f"{field}: {shorten(name)} is unknown; {hint}{all_or_some}")
+        nearest = difflib.get_close_matches(name[:100].lower(), lower, n=5, cutoff=0.0)
+        listed = f"of {len(names)} known, the nearest are {', '.join(lower[own] for own in nearest)}"
+    return unknown(field, name, near[0] if near else "", listed)
+
+
+def unknown(field: str, name: str, suggestion: str, known: str) -> UsageError:
+    """`known`: a clause that says what is known."""
+    rest = f"did you mean {suggestion!r}? {known[:1].upper()}{known[1:]}" if suggestion else known
+    return UsageError(f"{field}: {shorten(name)} is unknown; {rest}")
 
 
 def shorten(value: object, most: int = 200) -> str:

@@ -86,7 +86,7 @@ def test_names_without_their_prefix_are_understood(name, suggestion):
 @pytest.mark.parametrize("name", ["xyzzy", "MyEnv", "python:"])
 def test_nothing_is_suggested_for_a_name_that_is_near_to_none(name):
     with pytest.raises(
-        UsageError, match=f"^env: '{name}' is unknown; Known: apple-key-door-treasure, atari:GAME, gym:ID"
+        UsageError, match=f"^env: '{name}' is unknown; known: apple-key-door-treasure, atari:GAME, gym:ID"
     ):
         registry.find(name)
 

@@ -1,5 +1,6 @@
 """Evaluation while a run trains: it changes nothing else, keeps the best policies, and survives kills."""
 
+import io
 import json
 import math
 import shutil
@@ -10,6 +11,7 @@ import pytest
 from helpers import Recorder, assert_same_checkpoint, interrupt_after, rows, small_config, small_run
 
 import self_imitation
+from self_imitation.cli.progress import Lines
 from self_imitation.config import TrainConfig, override, refuse_unused, resolve, validate
 from self_imitation.errors import Interrupted, UsageError
 from self_imitation.storage import checkpoint
@@ -217,9 +219,9 @@ def test_a_run_stops_when_the_mean_over_seeds_is_reached(tmp_path, scripted):
     assert (summary["finished"], summary["stopped_early"], summary["step"]) == (True, reason, 400)
     says = f"Stopped early at step 400: {reason}. Go on with: sil resume {run.path} --stop-at None"
     assert recorder.messages[-1] == says
-    again = Recorder()
-    assert continue_run(run.path, None, [again])[1]
-    assert again.messages == [says]
+    again, shown = Recorder(), io.StringIO()
+    assert continue_run(run.path, None, [again, Lines(shown)])[1]
+    assert again.messages == shown.getvalue().splitlines() == [says]
     assert run.metrics()[-1]["step"] == 400
     scripted([9, 9])
     self_imitation.resume(run.path, settings={"stop_at": None})

@@ -132,7 +132,7 @@ def test_their_settings_are_refused_with_other_agents(run):
 
 
 def test_an_unknown_network_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"network\.kind: 'mlp' is unknown; did you mean"):
+    with pytest.raises(UsageError, match=r"network\.kind: 'mlp' is unknown; known: "):
         self_imitation.train(agent="a2c", out=tmp_path / "run", settings={"network.kind": "mlp"})
 
 

@@ -3,12 +3,12 @@
 import dataclasses
 from dataclasses import dataclass
 
-from self_imitation.cluster.connect import Resources
+from self_imitation.cluster.connect import ADDRESSES, Resources
 from self_imitation.errors import UsageError
 from self_imitation.settings import setting
 
 PLACE = (lambda v: v is None or (v != "" and not v.endswith("://")), "a directory, or a URL such as s3://bucket/path")
-ADDRESS = (lambda v: v is None or v != "", "HOST:PORT, ray://HOST:PORT, auto or local")
+ADDRESS = (lambda v: v is None or v != "", ADDRESSES)
 
 
 @dataclass(frozen=True, kw_only=True)

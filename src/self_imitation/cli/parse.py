@@ -76,8 +76,8 @@ def split_keywords(arguments: Sequence[str], prefix: str) -> tuple[list[str], di
             continue
         name, equals, text = word.partition("=")
         value = text if equals else next(words, None)
-        if value is None:
-            raise UsageError(f"{name}: missing value")
+        if value is None or (not equals and value.startswith("--")):
+            raise UsageError(f"{name}: missing value; write {name}=VALUE if it begins with --")
         found[name.removeprefix(prefix).replace("-", "_")] = to_value(value)
     return rest, found
 

@@ -43,7 +43,7 @@ class Lines(Callback):
         self._stream = stream or sys.stdout
 
     def started(self, context: Context) -> None:
-        if context.step < context.total_steps:  # else it is complete, and has said so
+        if not context.finished:  # else it has said so
             self.message(first_line(context))
 
     def logged(self, context: Context, rows: Sequence[Row]) -> None:

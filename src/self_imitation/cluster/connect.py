@@ -15,7 +15,7 @@ from self_imitation.settings import BOOLEAN, or_none, real, setting, whole
 
 ANSWER_SECONDS = 10
 """Within which an address must accept a connection; connecting to Ray has twice as long."""
-ALLOWED = "allowed: HOST:PORT, ray://HOST:PORT, auto or local"
+ADDRESSES = "HOST:PORT, ray://HOST:PORT, auto or local"
 TRY = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 QUIET: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 GIB = 1 << 30
@@ -92,11 +92,11 @@ def _require_answer(address: str) -> None:
     """Without this, Ray waits for minutes and then ends the process."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not re.fullmatch(r"[\w.-]+|\[[0-9a-fA-F:.%\w]+\]", host) or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise bad_value("address", address, ALLOWED)
+        raise bad_value("address", address, f"allowed: {ADDRESSES}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except UnicodeError:  # a part of the name is empty or too long
-        raise bad_value("address", address, ALLOWED) from None
+        raise bad_value("address", address, f"allowed: {ADDRESSES}") from None
     except OSError as error:
         raise UsageError(f"address: {address!r} does not answer: {error.strerror or error}") from None
     try:

@@ -11,7 +11,7 @@ import gymnasium
 from self_imitation.environments.gymnasium import hopper_distance
 from self_imitation.environments.gymnasium.make import is_registered
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
-from self_imitation.errors import UsageError, shorten, unknown_name
+from self_imitation.errors import NEAR, UsageError, unknown, unknown_name
 from self_imitation.types import Environment
 
 
@@ -232,10 +232,6 @@ def find(name: str) -> Entry:
     raise _unknown(str(name))
 
 
-NEAR = 0.58
-"""Similarity from which a name is suggested."""
-
-
 def _unknown(name: str) -> UsageError:
     """Suggests the full name of a task, game or id, else the nearest name, if one is near."""
     tasks = {f"mujoco:{task}": task for task in _MUJOCO_TASKS}
@@ -250,9 +246,7 @@ def _unknown(name: str) -> UsageError:
         candidates = [*full, *full.values(), "gym:ID", "atari:GAME"]
         (nearest,) = difflib.get_close_matches(name[:100], candidates, n=1, cutoff=NEAR) or [""]
         near = same or [known for known, own in full.items() if nearest in (own, known)] or [nearest]
-    hint = f"did you mean {near[0]!r}? " if near[0] else ""
-    known = ", ".join(sorted([*_entries, "atari:GAME", "gym:ID"]))
-    return UsageError(f"env: {shorten(name)} is unknown; {hint}Known: {known}")
+    return unknown("env", name, near[0], f"known: {', '.join(sorted([*_entries, 'atari:GAME', 'gym:ID']))}")
 
 
 FAMILIES = ("gym", "atari", "mujoco", "python")

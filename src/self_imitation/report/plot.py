@@ -92,11 +92,13 @@ def read(paths: Sequence[str | Path], y: str, say: Callable[[str], None] = lambd
     if not found:
         raise UsageError(f"runs: none of those below {str(paths[0])!r} can be read")
     columns = {name for run in found.values() for name in run.rows[0]} - {"seed"}
+    if y not in columns and y in metrics_file.EVALUATION:
+        raise UsageError(f"y: no run has {y!r}, which is a result of evaluations in training (--eval-every)")
     if y not in columns:
         raise unknown_name("y", y, columns)
     for path, run in list(found.items()):
         if y not in run.rows[0]:
-            say(f"Left out: {run.name!r} has no column {y!r}")
+            say(f"Left out: {os.fspath(path)!r} has no column {y!r}")
             del found[path]
     return list(found.values())
 

@@ -183,7 +183,7 @@ def find_runs(path: str | Path) -> list[RunDirectory]:
                 below.append(RunDirectory(Path(folder)))
                 folders.clear()
         if not below:
-            raise
+            raise UsageError(f"no run (no config.json) in {str(path)!r} or below it") from None
         return below
 
 

@@ -38,7 +38,7 @@ class Context:
         self.evaluation: Evaluation | None = None
         """The latest one of this part of the run."""
         self.finished = False
-        """At the end: whether the run reached its last step or stopped early by its settings."""
+        """Whether the run has reached its last step or stopped early by its settings."""
         self.error: BaseException | None = None
         """At the end: why the run failed."""
         self.stopping = False

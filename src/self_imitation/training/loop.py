@@ -88,6 +88,7 @@ class Training:
             *(f"changed {change}" for change in config.changes if change.step == self._step),
         ]
         context.notes = [note for note in notes if note]
+        context.finished = self.is_complete or bool(self.stopped_early)
         self.callbacks.started(context)
         try:
             if counters.iteration < config.iterations and not self.stopped_early:

@@ -81,8 +81,8 @@ def _require_login() -> None:
     try:
         wandb.login()
     except wandb.Error as error:
-        hint = "wandb login, or WANDB_MODE=offline"
-        raise UsageError(f"wandb: not logged in: {first_line(error)}; {hint}") from None
+        cause = first_line(error).rstrip(".")
+        raise UsageError(f"wandb: not logged in: {cause}; or set WANDB_MODE=offline") from None
 
 
 def _run_id(path: Path) -> str:
