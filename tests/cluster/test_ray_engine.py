@@ -166,7 +166,10 @@ def test_an_address_that_does_not_answer_is_one_line(capsys, tmp_path, monkeypat
         port = other.getsockname()[1]
         code, err = call(capsys, tmp_path / "my.toml", "--engine", "ray", "--address", f"127.0.0.1:{port}")
     assert code == 2
-    assert err == f"sil: address: '127.0.0.1:{port}' accepts connections, but does not answer as a Ray cluster\n"
+    assert err == (
+        f"sil: address: '127.0.0.1:{port}' accepts connections, but does not answer as a Ray cluster; if it has token "
+        "authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN\n"
+    )
     assert time.monotonic() - begun < 30
 
 

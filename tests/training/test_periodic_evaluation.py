@@ -4,6 +4,7 @@ import io
 import json
 import math
 import shutil
+from functools import cache
 
 import jax
 import numpy as np
@@ -48,14 +49,8 @@ def delete_checkpoints_after(run, last):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Runs with evaluation, by kind. No test changes them."""
-    folder, made = tmp_path_factory.mktemp("whole"), {}
-
-    def get(kind):
-        if kind not in made:
-            made[kind] = small_run(folder / kind, **KINDS[kind])
-        return made[kind]
-
-    return get
+    folder = tmp_path_factory.mktemp("whole")
+    return cache(lambda kind: small_run(folder / kind, **KINDS[kind]))
 
 
 @pytest.fixture

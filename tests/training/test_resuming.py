@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 
 import gymnasium_probes
 import numpy as np
@@ -55,14 +56,8 @@ KINDS = {
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Runs without interruption, by kind. No test changes them."""
-    folder, made = tmp_path_factory.mktemp("whole"), {}
-
-    def get(kind):
-        if kind not in made:
-            made[kind] = small_run(folder / kind, **KINDS[kind])
-        return made[kind]
-
-    return get
+    folder = tmp_path_factory.mktemp("whole")
+    return cache(lambda kind: small_run(folder / kind, **KINDS[kind]))
 
 
 @pytest.fixture

@@ -102,7 +102,9 @@ def _require_answer(address: str) -> None:
     try:
         tried = subprocess.run([sys.executable, "-c", TRY, address], **QUIET, timeout=2 * ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
-        raise UsageError(f"address: {address!r} accepts connections, but does not answer as a Ray cluster") from None
+        silent = f"address: {address!r} accepts connections, but does not answer as a Ray cluster"
+        hint = "if it has token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise UsageError(silent if "RAY_AUTH_MODE" in os.environ else f"{silent}; {hint}") from None
     if tried.returncode:
         lines = tried.stderr.strip().splitlines()
         cause = f": {lines[-1]}" if tried.returncode == 1 and lines else ""  # otherwise Ray has ended the process
