@@ -17,7 +17,6 @@ ANSWER_SECONDS = 10
 """Within which an address must accept a connection; connecting to Ray has twice as long."""
 ADDRESSES = "HOST:PORT, ray://HOST:PORT, auto or local"
 TRY = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False, logging_level='ERROR')"
-QUIET: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
 GIB = 1 << 30
 
 
@@ -99,8 +98,14 @@ def _require_answer(address: str) -> None:
         raise bad_value("address", address, f"allowed: {ADDRESSES}") from None
     except OSError as error:
         raise UsageError(f"address: {address!r} does not answer: {error.strerror or error}") from None
+    _require_ray_cluster(address)
+
+
+def _require_ray_cluster(address: str) -> None:
+    """Connect in another process, which Ray may end."""
+    command = [sys.executable, "-c", TRY, address]
     try:
-        tried = subprocess.run([sys.executable, "-c", TRY, address], **QUIET, timeout=2 * ANSWER_SECONDS)
+        tried = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
         silent = f"address: {address!r} accepts connections, but does not answer as a Ray cluster"
         hint = "if it has token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
