@@ -25,6 +25,7 @@ PAPER = (
     "mujoco",
     "mujoco-delayed",
     "mujoco-tuned",
+    "mujoco-ant",
 )
 """Experiments of the paper, in its order; others follow."""
 
