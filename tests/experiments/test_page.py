@@ -6,7 +6,7 @@ import shutil
 from experiments.small import SMALL, small, write_runs
 
 from self_imitation.errors import UsageError
-from self_imitation.experiments import collect, page
+from self_imitation.experiments import collect, page, provenance
 from self_imitation.report import aggregate
 
 LONG = SMALL.replace("steps = 160", "steps = 4096").replace("return_mean", "return_latest")
@@ -97,3 +97,14 @@ def test_settings_of_an_experiment_are_part_of_its_provenance(tmp_path):
     assert 'Preset `authors` with {"log_every": 80, "network.hidden": [8]}, seeds 0 to 1' in page.text(
         collected(tmp_path)
     )
+
+
+def test_every_command_that_trained_a_run_is_named_once(tmp_path):
+    assert "The commands that produced this were not recorded." in page.text(collected(tmp_path))
+    command = "sil reproduce small.toml --only a2c"
+    provenance.record(tmp_path / "Maze_a2c", command)
+    found = page.text(collect.collect(small(LONG), tmp_path, small(LONG)))
+    assert f"Produced by (1 of 2 runs: not recorded)\n\n    {command}\n\n" in found
+    provenance.record(tmp_path / "Maze_a2c+exp", f"{command}+exp")
+    found = page.text(collect.collect(small(LONG), tmp_path, small(LONG)))
+    assert f"Produced by\n\n    {command}\n    {command}+exp\n\n" in found

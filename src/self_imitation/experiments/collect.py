@@ -70,7 +70,7 @@ def _entry(planned: Definition, case: Case, batch: Batch, source: dict[str, Any]
         "paper_steps": planned.paper_steps,
         "seconds": round(batch.rows[-1]["seconds"], 1),
         "machine": ", ".join(source["machines"]) or None,
-        **{name: source[name] for name in ("commit", "version", "date")},
+        **{name: source[name] for name in ("command", "commit", "version", "date")},
     }
 
 

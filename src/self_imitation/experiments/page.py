@@ -1,10 +1,12 @@
 """The results page of an experiment in Markdown, with its figure and its tables as CSV."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from self_imitation.errors import UsageError
+from self_imitation.experiments import provenance
 from self_imitation.experiments.results import BEST, Results
 from self_imitation.report import curves, findings, over_tasks, results_tables, tables
 from self_imitation.report.charts import panel_title
@@ -172,5 +174,13 @@ def _provenance(results: Results) -> str:
         f"Commit {known['commit']}." if known["commit"] else "",
         f"{known['date'][:10]}." if known["date"] else "",
     ]
-    command = known["command"] or "a command that was not recorded"
-    return f"Produced by\n\n    {command}\n\n{' '.join(filter(None, sentences))}\n\n{FILES}"
+    return f"{_commands(known)}\n\n{' '.join(filter(None, sentences))}\n\n{FILES}"
+
+
+def _commands(known: Mapping[str, Any]) -> str:
+    commands = provenance.commands(known)
+    if not commands:
+        return "The commands that produced this were not recorded."
+    unknown = 0 if known["command"] else sum(not run.get("command") for run in known["runs"])
+    without = f" ({unknown} of {len(known['runs'])} runs: not recorded)" if unknown else ""
+    return "\n".join([f"Produced by{without}\n", *(f"    {command}" for command in commands)])

@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ def common(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What holds for all runs: values that they share, else None; and the latest date."""
     shared = {key: entries[0][key] if all(e[key] == entries[0][key] for e in entries) else None for key in KEYS}
     return shared | {"date": max((entry["date"] for entry in entries if entry["date"]), default=None)}
+
+
+def commands(known: Mapping[str, Any]) -> list[str]:
+    """Those that trained the runs of `provenance.json`, each once; empty if none was recorded."""
+    found = [known.get("command"), *(run.get("command") for run in known["runs"])]
+    return [*dict.fromkeys(filter(None, found))]
 
 
 def _versions() -> dict[str, str]:

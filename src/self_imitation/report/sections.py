@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from self_imitation.experiments import page
+from self_imitation.experiments import page, provenance
 from self_imitation.experiments.definition import to_toml
 from self_imitation.experiments.results import Results
 from self_imitation.report import charts, curves, figures, findings, over_tasks, results_tables
@@ -180,7 +180,7 @@ def _provenance(results: Results) -> list[tuple[str, str]]:
     seconds = known.get("wall_seconds")
     settings = f", {json.dumps(dict(definition.settings))}" if definition.settings else ""
     rows: list[tuple[str, Any]] = [
-        ("Command", known.get("command")),
+        ("Commands", "; ".join(provenance.commands(known))),
         ("Date", known.get("date")),
         ("Commit", known.get("commit")),
         ("Version", known.get("version")),
