@@ -236,7 +236,7 @@ class SelfImitationConfig(ReplayConfig):
     """shared: the learner's, with its running statistics (authors' code); own: another one with the same settings.
     Beside PPO's many steps, a shared Adam hardly moves for self-imitation, whatever the coefficient of its loss."""
     learning_rate: float | None = setting(None, or_none(real(0, above=True)))
-    """With an optimiser of its own. None: that of the learner."""
+    """Learning rate of self-imitation, where it has an optimiser of its own. None: the learner's."""
     temperature: float = setting(0.0, real(0))
     """alpha of lower-bound soft Q-learning (paper, section 4), in the units of the values. 0: self-imitation. Above 0:
     returns include the entropy of the policy that acted, and the loss is that of section 4.3, with the policy term

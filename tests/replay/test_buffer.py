@@ -411,6 +411,12 @@ def test_what_is_judged_is_what_is_stored(rewarded_step, stored_steps):
     assert (stored.returns[: stored.size] > 0).all()
 
 
+def test_a_reward_that_has_moved_on_does_not_keep_the_rest():
+    """After a reward below 0 nothing is cut off, so that only the judgement of the last part decides."""
+    stored = follow(FOUR_WAIT, one_env([20], steps=5, rewards=[1, -1, *[0] * 18]))
+    assert_array_equal(stored.observation[: stored.size, 0], [1, 2])
+
+
 @pytest.mark.parametrize(
     ("keep", "rewards", "stored_steps"),
     [

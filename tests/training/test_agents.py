@@ -73,6 +73,38 @@ def test_every_agent_can_be_traced_or_is_refused_with_the_reason(tmp_path, kind,
     assert {"loss", "entropy"} <= set(metrics.sums)
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "steps"),
+    [
+        ("grid world", {}, 50),
+        ("vector", {}, 500),
+        ("vector", {"sil.max_pending_steps": 30}, 30),
+        ("image", {"sil.buffer_size": 1000}, 500),
+    ],
+)
+def test_an_episode_waits_as_a_whole_and_images_share_the_size_of_the_buffer(tmp_path, kind, settings, steps):
+    """Time limits are 50, 500 and thousands of steps; there are two environments."""
+    config = small_config(
+        tmp_path, ENVIRONMENTS[kind], **{**settings_of("a2c+sil"), "sil.buffer_size": 5000, **settings}
+    )
+    trainer = Trainer(dataclasses.replace(config, engine=backend_of(kind).engine), backend_of(kind))
+    state, _ = trainer.groups[0].one_seed
+    trainer.close()
+    assert state.buffer.pending.max_pending_steps == steps
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0.03, 0.03), (None, 0.001)])
+def test_self_imitation_has_the_learning_rate_that_was_asked_for(tmp_path, own, expected):
+    """The first step of Adam has the size of the learning rate."""
+    settings = {"optimiser.kind": "adam", "optimiser.learning_rate": 0.001, "optimiser.schedule": "constant"}
+    settings |= {"sil.optimiser": "own", "sil.learning_rate": own}
+    agent = agents.build(small_config(tmp_path, **settings), backend_of("grid world").spec)
+    params = np.zeros(3, np.float32)
+    for optimiser, size in ((agent.imitation_optimiser, expected), (agent.optimiser, 0.001)):
+        step, _ = optimiser.update(np.ones(3, np.float32), optimiser.init(params), params)
+        np.testing.assert_allclose(step, -size, rtol=1e-3)
+
+
 IMAGES = {"sil.batch_size": 4, "sil.buffer_size": 60, "sil.learning_starts": 1, "sil.updates": 1, "steps": 24}
 
 

@@ -16,7 +16,7 @@ from probes import RandomStart
 from self_imitation.errors import NonFiniteError
 from self_imitation.storage import checkpoint
 from self_imitation.storage.trees import to_arrays
-from self_imitation.training import backends, devices
+from self_imitation.training import backends, devices, hints
 from self_imitation.training.group import drop_unfinished
 from self_imitation.training.run import start
 from self_imitation.training.trainer import Trainer, _share, _SharedWork, _split
@@ -283,6 +283,31 @@ def test_an_empty_replay_buffer_is_reported(tmp_path):
     settings = {"env": "gym:Pendulum-v1", "sil.keep": "positive", "agent": "a2c+sil", "num_envs": 2, "steps": 4000}
     says = "the replay buffer of seeds [0, 1] is still empty (no episode had a reward above 0): nothing to imitate yet"
     assert warnings_of(small_config(tmp_path / "run", **settings)) == [says]
+
+
+def test_a_replay_buffer_that_holds_too_little_is_reported(tmp_path):
+    settings = {"env": "gym:CartPole-v1", "agent": "a2c+sil", "sil.learning_starts": 499, "steps": 400}
+    (message,) = warnings_of(small_config(tmp_path / "run", **settings))
+    assert message == (
+        "self-imitation of seeds [0, 1] has not begun: their replay buffers never held more than "
+        "sil.learning_starts = 499 steps"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "noted"),
+    [
+        ({"sil.gamma": 0.9}, True),
+        ({"sil.gamma": 0.99}, False),
+        ({"sil.gamma": None, "a2c.gamma": 0.999}, False),
+        ({"sil.gamma": 0.99, "a2c.gamma": 0.999}, True),
+        ({"agent": "a2c", "a2c.gamma": 0.999}, False),
+    ],
+)
+def test_a_discount_below_the_learners_is_noted(tmp_path, settings, noted):
+    note = hints.discount_note(small_config(tmp_path, "gym:CartPole-v1", **settings))
+    assert ("is below a2c.gamma" in note) == noted
+    assert (f"sil.gamma {settings.get('sil.gamma')} " in note) == noted
 
 
 def test_self_imitation_that_moves_nothing_is_reported(tmp_path):

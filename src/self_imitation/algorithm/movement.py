@@ -29,7 +29,7 @@ def measure(
 
     def divergence(before: Params, after: Params) -> jax.Array:
         policies = [actor_critic(params, observation)[0] for params in (before, after)]
-        return masked_mean(policies[0].kl(policies[1]), valid)
+        return jnp.maximum(masked_mean(policies[0].kl(policies[1]), valid), 0.0)  # rounding can leave it below
 
     learner_step, own_step = (
         optax.tree.norm(jax.tree.map(jnp.subtract, after, before)) for before, after in (learner, self_imitation)

@@ -40,8 +40,8 @@ class Hints:
             self._message(f"{rate:,.0f} steps/s; about {_in_words(remaining)} remaining")
 
     def warn_if_nothing_to_learn_from(self, iteration: int, rows: Sequence[Row]) -> None:
-        """After a tenth of the steps: seeds without any reward so far, with an empty replay buffer, or with
-        self-imitation that changes nothing.
+        """After a tenth of the steps: seeds without any reward so far, with too little in the replay buffer,
+        or with self-imitation that changes nothing.
         """
         self._rewarded |= {int(row["seed"]) for row in rows if _has_reward(row)}
         if self._warned or iteration * 10 < self._config.iterations:
@@ -58,10 +58,19 @@ class Hints:
         elif empty:
             why = "no episode had a reward above 0"
             self._message(f"the replay buffer of seeds {empty} is still empty ({why}): nothing to imitate yet")
+        elif waiting := [int(row["seed"]) for row in rows if self._waits(row)]:
+            self._warned = True
+            least = f"more than sil.learning_starts = {self._config.sil.learning_starts} steps"
+            self._message(f"self-imitation of seeds {waiting} has not begun: their replay buffers never held {least}")
         elif still := [int(row["seed"]) for row in rows if _is_inert(row)]:
             self._warned = True
             share = f"its share of the steps is below {INERT:.0%} (sil_step_share)"
             self._message(f"self-imitation hardly moves the networks of seeds {still}: {share}")
+
+    def _waits(self, row: Row) -> bool:
+        """Whether the replay buffer holds too little for an update."""
+        few = row.get("memory_size", math.inf) <= self._config.sil.learning_starts
+        return few and row["sil_step_share"] == 0
 
 
 def discount_note(config: TrainConfig) -> str:
