@@ -13,7 +13,7 @@ from self_imitation.experiments import definition as definitions
 from self_imitation.experiments import runs, search
 
 PAPER = ("montezuma", "grid-worlds", "hard-exploration", "atari-49", "acper", "mujoco", "mujoco-delayed")
-BEYOND = ("mujoco-tuned", "mujoco-ant", "systems", "sparse", "atari-bonuses")
+BEYOND = ("mujoco-tuned", "mujoco-ant", "mujoco-search", "systems", "sparse", "kept-episodes", "atari-bonuses")
 
 
 @pytest.mark.parametrize("name", [*PAPER, *BEYOND])

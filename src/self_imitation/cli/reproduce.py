@@ -34,9 +34,10 @@ class ExperimentArguments:
     experiment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME|FILE.toml")]
     """An experiment of the paper: montezuma (figure 1), grid-worlds (figure 2), hard-exploration (figure 3, table 1),
     atari-49 (table 2, figure 4), acper (section 5.5), mujoco and mujoco-delayed (figure 5), mujoco-tuned (the same with
-    the paper's lists of hyperparameters), mujoco-ant (Ant for 10 M steps). Beyond the paper: systems (all agents on one
-    grid world), sparse (six tasks that pay rarely), atari-bonuses (self-imitation with exploration bonuses). Or all; or
-    a file of your own (see docs/experiments.md). Atari games need a GPU."""
+    the paper's lists of hyperparameters), mujoco-ant (Ant for 10 M steps). Beyond the paper: mujoco-search (stronger
+    self-imitation beside PPO), systems (all agents on one grid world), sparse (six tasks that pay rarely),
+    kept-episodes (which episodes to store), atari-bonuses (self-imitation with exploration bonuses). Or all; or a file
+    of your own (see docs/experiments.md). Atari games need a GPU."""
     only: tuple[str, ...] = ()
     """Train only these tasks or agents; * stands for any letters. Empty: all."""
     scale: float = setting(1.0, real(0, 1, above=True))
