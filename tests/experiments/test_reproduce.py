@@ -117,7 +117,7 @@ def test_all_means_every_experiment_that_has_what_is_selected(capsys, here):
     status, out, _ = call(capsys, "all", "--dry-run", "--only", "Hopper", "ppo")
     assert status == 0
     titles = [line.rpartition(", in ")[2] for line in out.splitlines() if ", in runs/" in line]
-    assert titles == ["runs/mujoco:", "runs/mujoco-delayed:", "runs/mujoco-tuned:"]
+    assert titles == ["runs/mujoco:", "runs/mujoco-delayed:", "runs/mujoco-search:", "runs/mujoco-tuned:"]
 
 
 @pytest.mark.parametrize(
