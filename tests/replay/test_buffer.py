@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections import deque
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
+from self_imitation.errors import UsageError
 from self_imitation.replay import buffer as replay
 from self_imitation.replay import priority_tree
 from self_imitation.replay.buffer import CHUNK, ENTROPY_RETURN, LOG_PROB, REWARD, STEPS_LEFT, Batch, ReplayBuffer
@@ -97,6 +99,7 @@ class Model:
         self.written = 0
         self.largest_priority = 1.0
         self.negative_seen = False
+        self.lowest_reward = 0.0
         self.unfinished: list[list[tuple]] = [[] for _ in range(num_envs)]
 
     @property
@@ -104,24 +107,25 @@ class Model:
         return self.written % self.config.buffer_size
 
     def insert(self, rollout: Rollout) -> None:
-        observation, action, reward, ended = map(
-            np.asarray, (rollout.observation, rollout.action, rollout.reward, rollout.ended)
+        observation, action, reward, ended, terminated = map(
+            np.asarray, (rollout.observation, rollout.action, rollout.reward, rollout.ended, rollout.terminated)
         )
         valid = np.ones_like(ended) if rollout.valid is None else np.asarray(rollout.valid)
         self.negative_seen |= bool((reward[valid] < 0).any())
+        self.lowest_reward = min(self.lowest_reward, float(reward[valid].min(initial=0.0)))
         for t, n in np.argwhere(valid):
             steps = self.unfinished[n]
             extras = {name: np.asarray(extra)[t, n].tolist() for name, extra in rollout.extras.items()}
             steps.append((tuple(observation[t, n].tolist()), int(action[t, n]), float(reward[t, n]), extras))
             if ended[t, n]:
-                self._move(steps, waiting=0)
+                self._move(steps, waiting=0, cut_off=not terminated[t, n])
                 self.unfinished[n] = []
             elif len(steps) == self.max_pending_steps:
                 waiting = self.max_pending_steps // 2
-                self._move(steps, waiting)
+                self._move(steps, waiting, cut_off=True)
                 self.unfinished[n] = steps[len(steps) - waiting :]
 
-    def _move(self, steps: list[tuple], waiting: int) -> None:
+    def _move(self, steps: list[tuple], waiting: int, cut_off: bool) -> None:
         rewards, keep = [reward for _, _, reward, _ in steps], self.config.keep
         if keep == "positive" and not any(reward > 0 for reward in rewards):
             return
@@ -131,6 +135,8 @@ class Model:
         if keep != "all" and not self.negative_seen and not self.records_extras:
             tail = next((i for i, reward in enumerate(reversed(rewards)) if reward), len(rewards))
         items, following, following_entropy = [], 0.0, 0.0
+        if cut_off and self.config.truncated_returns == "lower-bound":
+            following = self.lowest_reward / max(1 - self.config.gamma, 1e-6)
         for observation, action, reward, extras in reversed(steps):
             following = reward + self.config.gamma * following
             following_entropy = -extras.get(LOG_PROB, 0.0) + self.config.gamma * following_entropy
@@ -176,6 +182,8 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert_allclose(stored.largest_priority, model.largest_priority, rtol=1e-6)
     assert_array_equal(stored.pending.unfinished.length, [len(steps) for steps in model.unfinished])
     assert bool(stored.pending.negative_seen) == model.negative_seen
+    if stored.pending.lowest_reward is not None:
+        assert_allclose(stored.pending.lowest_reward, model.lowest_reward)
 
 
 def empty(
@@ -276,8 +284,11 @@ def setting(
     rollouts: int,
     resets: bool = False,
     extras: tuple[str, ...] = (),
+    truncated_returns: str = "as-is",
 ) -> Setting:
-    config = SelfImitationConfig(buffer_size=capacity, keep=keep, learning_starts=3, gamma=0.9)
+    config = SelfImitationConfig(
+        buffer_size=capacity, keep=keep, truncated_returns=truncated_returns, learning_starts=3, gamma=0.9
+    )
     return Setting(steps, num_envs, config, max_pending_steps, rollouts, resets, extras)
 
 
@@ -293,6 +304,10 @@ SETTINGS = {
     "episodes in parts, only informative ones": setting(7, 2, 60, 10, "informative", 12, resets=True),
     "extras of episodes in parts, only rewarded ones": setting(5, 3, 31, 12, "positive", 10, True, EXTRAS),
     "extras of episodes of several chunks": setting(100, 2, 1100, 190, "all", 8, extras=EXTRAS),
+    "lower bounds of episodes in parts": setting(
+        7, 2, 60, 10, "informative", 12, resets=True, truncated_returns="lower-bound"
+    ),
+    "lower bounds of episodes of several chunks": setting(100, 2, 1100, 190, "all", 8, truncated_returns="lower-bound"),
     "steps left, only informative ones": setting(7, 2, 60, 10, "informative", 12, True, (STEPS_LEFT,)),
 }
 
@@ -479,7 +494,7 @@ def test_an_episode_that_is_not_kept_leaves_the_buffer_untouched():
     assert after.head != stored.head
 
 
-def test_a_time_limit_ends_an_episode_as_a_terminal_state_does():
+def test_as_is_a_time_limit_ends_an_episode_as_a_terminal_state_does():
     """Stored returns never bootstrap."""
     ended = np.arange(20) % 5 == 4
     results = [
@@ -491,6 +506,65 @@ def test_a_time_limit_ends_an_episode_as_a_terminal_state_does():
     for stored in results:
         assert_same_bits(stored, results[0])
         assert_allclose(stored.returns[:5], [1.9375, 1.875, 1.75, 1.5, 1.0])
+
+
+LOWER_BOUND = dataclasses.replace(PLAIN, truncated_returns="lower-bound")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "limit", "returns"),
+    [
+        # reaching the time limit is as bad as going on for ever, -1 / (1 - 1/2), and never better than the goal
+        ([-1, -1, -1, -1, -1, -1], [0, 0, 1, 0, 0, 0], [-2, -2, -2, -1.75, -1.5, -1]),
+        ([-1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [-1.25, -0.5, -1, 0, 0, 0]),
+        ([0, 0, 0, 0, 0, -1], [0, 0, 1, 0, 0, 0], [-0.25, -0.5, -1, -0.25, -0.5, -1]),
+        ([0, 0, 2, 0, 0, 2], [0, 0, 1, 0, 0, 0], [0.5, 1, 2, 0.5, 1, 2]),  # without costs nothing changes
+        ([0, 0, 2, 0, 0, -2], [0, 0, 0, 0, 0, 0], [0.5, 1, 2, -0.5, -1, -2]),
+    ],
+)
+def test_the_lower_bound_of_an_episode_at_its_time_limit(rewards, limit, returns):
+    """Two episodes of three steps in one rollout, so that the lowest reward of both counts."""
+    stored = follow(LOWER_BOUND, [Steps(1).rollout(rewards, [0, 0, 1, 0, 0, 1], limit)])
+    assert_allclose(stored.returns[:6], returns)
+
+
+def test_an_end_that_is_both_terminal_and_a_time_limit_is_terminal():
+    both = Steps(1).rollout([-1, -1], [0, 1])
+    stored = follow(LOWER_BOUND, [dataclasses.replace(both, truncated=both.terminated)])
+    assert_allclose(stored.returns[:2], [-1.5, -1])
+
+
+def test_the_lower_bound_of_a_part_of_an_episode():
+    """Of five steps that cost 1, two move on after four; the goal is reached in the fifth."""
+    config = dataclasses.replace(LOWER_BOUND, max_pending_steps=4)
+    stored = follow(config, one_env([5], 5, [-1] * 5))
+    assert_allclose(stored.returns[:5], [-2, -2, -1.75, -1.5, -1])
+
+
+def test_the_lower_bound_without_a_discount_is_finite():
+    config = dataclasses.replace(LOWER_BOUND, gamma=1.0)
+    stored = follow(config, [Steps(1).rollout([-1, -1], [0, 1], [0, 1])])
+    assert_allclose(stored.returns[:2], [-1e6, -1e6], rtol=1e-5)
+
+
+def test_the_lowest_reward_survives_dropping_what_is_pending():
+    stored = follow(LOWER_BOUND, one_env([20], rewards=[-3] * 20))
+    assert replay.drop_pending(stored).pending.lowest_reward == -3
+
+
+def test_steps_without_terminated_are_refused_where_it_is_needed():
+    class OwnSteps(NamedTuple):
+        observation: jax.Array
+        action: jax.Array
+        reward: jax.Array
+        ended: jax.Array
+        valid: None = None
+
+    rollout = Steps(1).rollout([-1, -1], [0, 1])
+    own = OwnSteps(rollout.observation, rollout.action, rollout.reward, rollout.ended)
+    replay.insert(replay.create(own, PLAIN, 2), own, PLAIN)
+    with pytest.raises(UsageError, match="terminated: the steps need this field with truncated_returns = lower-bound"):
+        replay.insert(replay.create(own, LOWER_BOUND, 2), own, LOWER_BOUND)
 
 
 def test_the_last_state_of_a_stored_episode_is_what_was_seen():

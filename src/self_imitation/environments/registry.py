@@ -173,7 +173,9 @@ _ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards
 # seen a sparse reward, and PPO+SIL loses policies that were perfect for a while; a coefficient of 0.1 leaves
 # self-imitation little to say where rewards are sparse.
 _ANY_COMPONENTS: Mapping[str, Mapping[str, object]] = {"ppo": {"ppo.ent_coef": 0.01, "sil.loss_coef": 1.0}}
-_ANY_PRESETS: Mapping[str, Mapping[str, object]] = {"authors": {"sil.keep": "informative"}}
+_ANY_PRESETS: Mapping[str, Mapping[str, object]] = {
+    "authors": {"sil.keep": "informative", "sil.truncated_returns": "lower-bound"}
+}
 
 _entries: dict[str, Entry] = {}
 

@@ -78,7 +78,7 @@ class Batch(eqx.Module):
     action: Shaped[Array, "batch ..."]
     """As they were inserted."""
     returns: Float[Array, " batch"]
-    """Discounted, of the environment's own rewards."""
+    """Discounted, of the environment's own rewards; see `ReplayConfig.truncated_returns`."""
     weight: Float[Array, " batch"]
     """Importance weight (p / p_min)^-importance_exponent; 0 marks an empty entry."""
     extras: dict[str, Array] = eqx.field(default_factory=dict)
@@ -92,7 +92,8 @@ def create(
 
     Args:
         like: experience of the shapes and dtypes to store, in arrays or `jax.ShapeDtypeStruct`s: an object with the
-            fields `observation` [T, N, ...], `action` [T, N, ...], `reward`, `ended` and `valid` [T, N].
+            fields `observation` [T, N, ...], `action` [T, N, ...], `reward`, `ended` and `valid` [T, N]; with
+            `truncated_returns = "lower-bound"` also `terminated` [T, N].
         config: capacity, discount and which episodes to keep.
         max_pending_steps: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
         stack: frames per observation, along its last axis, the newest last.
@@ -123,7 +124,7 @@ def create(
         head=jnp.int32(0),
         size=jnp.int32(0),
         largest_priority=jnp.float32(1.0),
-        pending=episodes.create(like, max_pending_steps, stack, recorded),
+        pending=episodes.create(like, config, max_pending_steps, stack, recorded),
         stack=stack,
     )
 
@@ -259,6 +260,8 @@ class _Chunk(eqx.Module):
     """Steps that exist and don't only count towards the returns of the others."""
     last: Bool[Array, ""]
     """Whether it has the last step of its episode."""
+    following: Float[Array, ""]
+    """Return that is assumed to follow this last step."""
     steps_left: Int[Array, " chunk"]
     age: Int[Array, " chunk"]
     complete: Bool[Array, " chunk"]
@@ -277,7 +280,7 @@ def _store(buffer: ReplayBuffer, finished: Finished, config: ReplayConfig) -> Re
         pending = carry.buffer.pending
         chunk = _locate(carry.buffer, finished, chunks_done, steps_done, number, size)
         reward = jnp.where(chunk.exists, pending.reward[chunk.row, chunk.environment], 0.0)
-        returns = discounted_returns(reward, jnp.where(chunk.last, 0.0, carry.following), gamma)
+        returns = discounted_returns(reward, jnp.where(chunk.last, chunk.following, carry.following), gamma)
         computed = {REWARD: reward, STEPS_LEFT: chunk.steps_left}
         following_entropy = carry.following_entropy
         if ENTROPY_RETURN in carry.buffer.extras:
@@ -318,6 +321,7 @@ def _locate(
         exists=exists,
         moves=exists & (from_end >= waiting),
         last=within == 0,
+        following=finished.following[entry],
         steps_left=from_end - waiting,
         age=age,
         complete=~finished.truncated_start[entry] | (age == buffer.stack - 1),  # else frames before it are missing

@@ -32,7 +32,12 @@ def require_fitting(pending: EpisodeBuffer, rollout: Experience, config: ReplayC
     shape = jnp.shape(rollout.reward)
     if len(shape) != 2 or shape[1] != num_envs or ring % shape[0] or shape[0] > ring - pending.max_pending_steps:
         raise _wrong("reward", rollout.reward, f"(T, {num_envs}), with the T that the buffer was created for")
-    for name in ("ended", "valid"):
+    names = ["ended", "valid"]
+    if config.truncated_returns == "lower-bound":
+        names.append("terminated")
+        if getattr(rollout, "terminated", None) is None:
+            raise UsageError("terminated: the steps need this field with truncated_returns = lower-bound")
+    for name in names:
         flags = getattr(rollout, name)
         if flags is not None and (jnp.shape(flags) != shape or flags.dtype != bool):
             raise _wrong(name, flags, f"bool{list(shape)}")

@@ -3,6 +3,10 @@
 Each environment's latest steps are in a ring of whole rollouts. When an episode ends, it moves if it is kept. Of an
 episode that is longer than the ring, the older half moves whenever the ring is full, so that no part of it is lost; its
 returns are those of the steps seen by then.
+
+Self-imitation needs returns that are lower bounds of the optimal value. Where rewards are negative and an episode is
+cut off, by a time limit or because it is stored in parts, the sum of the rewards seen is none: whatever would have
+followed costs nothing. With `truncated_returns = "lower-bound"`, the worst that could have followed is added.
 """
 
 from collections.abc import Iterable
@@ -16,6 +20,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from self_imitation.arrays import scan_unrolled
 from self_imitation.settings import ReplayConfig
 from self_imitation.types import Experience, Observation
+
+MAX_HORIZON = 1e6
+"""Steps that count after an episode that is cut off, at most: 1 / (1 - gamma) is infinite for gamma = 1."""
 
 
 class Unfinished(eqx.Module):
@@ -45,6 +52,8 @@ class EpisodeBuffer(eqx.Module):
     unfinished: Unfinished
     negative_seen: Bool[Array, ""]
     """Whether any reward so far was below 0."""
+    lowest_reward: Float[Array, ""] | None
+    """So far, or 0. None: not needed."""
     max_pending_steps: int = eqx.field(static=True)
     """Steps stored of an unfinished episode."""
 
@@ -53,7 +62,9 @@ def newest_frame(observation: Observation, stack: int) -> Observation:
     return observation if stack == 1 else observation[..., -(observation.shape[-1] // stack) :]
 
 
-def create(like: PyTree, max_pending_steps: int, stack: int, extras: Iterable[str] = ()) -> EpisodeBuffer:
+def create(
+    like: PyTree, config: ReplayConfig, max_pending_steps: int, stack: int, extras: Iterable[str] = ()
+) -> EpisodeBuffer:
     """Empty, for rollouts of the shapes and dtypes of `like`. `extras`: which of the rollouts' extras are stored."""
     steps, num_envs = like.reward.shape
     ring = steps * (-(-max_pending_steps // steps) + 1)  # one more rollout, which arrives while others still wait
@@ -70,6 +81,7 @@ def create(like: PyTree, max_pending_steps: int, stack: int, extras: Iterable[st
         position=jnp.int32(0),
         unfinished=Unfinished(*(jnp.zeros(num_envs, dtype) for dtype in (jnp.int32, jnp.int32, jnp.int32, bool))),
         negative_seen=jnp.array(False),
+        lowest_reward=jnp.float32(0.0) if config.truncated_returns == "lower-bound" else None,
         max_pending_steps=max_pending_steps,
     )
 
@@ -77,7 +89,12 @@ def create(like: PyTree, max_pending_steps: int, stack: int, extras: Iterable[st
 def drop(pending: EpisodeBuffer) -> EpisodeBuffer:
     """Forget all unfinished episodes. Also accepts NumPy arrays with leading axes."""
     empty = jax.tree.map(np.zeros_like, pending)
-    return eqx.tree_at(lambda p: p.negative_seen, empty, pending.negative_seen)
+    return eqx.tree_at(
+        lambda p: (p.negative_seen, p.lowest_reward),
+        empty,
+        (pending.negative_seen, pending.lowest_reward),
+        is_leaf=lambda leaf: leaf is None,
+    )
 
 
 class Finished(eqx.Module):
@@ -91,6 +108,8 @@ class Finished(eqx.Module):
     last_row: Int[Array, " entries"]
     """Row of the episode buffer."""
     environment: Int[Array, " entries"]
+    following: Float[Array, " entries"]
+    """Return that is assumed to follow `last_row`."""
 
 
 def append(
@@ -100,6 +119,7 @@ def append(
     steps, num_envs = rollout.reward.shape
     rewards = rollout.reward if rollout.valid is None else jnp.where(rollout.valid, rollout.reward, 0.0)
     negative_seen = pending.negative_seen | jnp.any(rewards < 0)
+    lowest_reward = None if pending.lowest_reward is None else jnp.minimum(pending.lowest_reward, jnp.min(rewards))
     ring, half = pending.reward.shape[0], pending.max_pending_steps // 2
 
     def follow(before: Unfinished, step: tuple) -> tuple[Unfinished, Unfinished]:
@@ -130,6 +150,7 @@ def append(
         truncated_start=at_step.truncated_start.reshape(-1),
         last_row=(pending.position + jnp.arange(steps)[:, None] - tail).reshape(-1),
         environment=jnp.tile(jnp.arange(num_envs), steps),
+        following=_following(lowest_reward, rollout, config).reshape(-1),
     )
 
     def write(ring: Array, block: Array) -> Array:
@@ -143,6 +164,7 @@ def append(
         position=(pending.position + steps) % ring,
         unfinished=after,
         negative_seen=negative_seen,
+        lowest_reward=lowest_reward,
         max_pending_steps=pending.max_pending_steps,
     )
     return appended, finished
@@ -150,6 +172,17 @@ def append(
 
 def _extra(rollout: Experience, name: str) -> Array:
     return rollout.extras[name]  # type: ignore[attr-defined]  # only buffers with extras need the field
+
+
+def _following(
+    lowest_reward: Float[Array, ""] | None, rollout: Experience, config: ReplayConfig
+) -> Float[Array, "T N"]:
+    """The return after each step, if the stored part of its episode ends there."""
+    if lowest_reward is None:
+        return jnp.zeros_like(rollout.reward)
+    assert config.gamma is not None, "the learner's discount"
+    worst = lowest_reward / max(1 - config.gamma, 1 / MAX_HORIZON)
+    return jnp.where(rollout.terminated, 0.0, worst)  # type: ignore[attr-defined]  # read with this setting only
 
 
 def _is_kept(negative_seen: Bool[Array, ""], episode: Unfinished, config: ReplayConfig) -> Bool[Array, "T N"]:

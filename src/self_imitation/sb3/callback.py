@@ -112,7 +112,8 @@ class SelfImitation(BaseCallback):
 
     def _on_step(self) -> bool:
         reward = self._normalisation.raw_reward(self.locals["rewards"])
-        steps.write(self._rollout, self._row, self._observation, self.locals["actions"], reward, self.locals["dones"])
+        actions, ended, infos = (self.locals[name] for name in ("actions", "dones", "infos"))
+        steps.write(self._rollout, self._row, self._observation, actions, reward, ended, infos)
         self._row += 1
         self._observation = self._normalisation.raw_observation(self.locals["new_obs"])
         return True

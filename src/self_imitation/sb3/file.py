@@ -18,12 +18,19 @@ from self_imitation.sb3.settings import checked
 from self_imitation.settings import SelfImitationConfig
 from self_imitation.storage import files
 
-VERSION = 1
+VERSION = 2
 FORMAT, STATE = "self_imitation.sb3", "state"
 """Metadata of the file: its version; settings and counters as JSON."""
 BUFFER, OPTIMISER = "buffer.", "optimiser."
 """Prefixes of the arrays."""
-COUNTERS = {"seed": int, "samples": int, "head": int, "largest_priority": float, "negative_seen": bool}
+COUNTERS = {
+    "seed": int,
+    "samples": int,
+    "head": int,
+    "largest_priority": float,
+    "negative_seen": bool,
+    "lowest_reward": float,
+}
 
 
 @dataclass(frozen=True)

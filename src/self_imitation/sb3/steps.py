@@ -19,6 +19,8 @@ class Steps(NamedTuple):
     """[T, N], the environment's own: neither normalised nor with a value added at time limits."""
     ended: Any
     """[T, N], terminated or truncated."""
+    terminated: Any
+    """[T, N], ended by itself and not by a time limit."""
     valid: None = None
     """SB3's environments have no steps that only reset."""
 
@@ -38,10 +40,19 @@ def empty(observation_space: spaces.Space, action_space: spaces.Space, num_steps
         action=rows(action_space, flat=True),
         reward=np.empty((num_steps, num_envs), np.float32),
         ended=np.empty((num_steps, num_envs), bool),
+        terminated=np.empty((num_steps, num_envs), bool),
     )
 
 
-def write(steps: Steps, row: int, observation: Any, action: np.ndarray, reward: np.ndarray, ended: np.ndarray) -> None:
+def write(
+    steps: Steps,
+    row: int,
+    observation: Any,
+    action: np.ndarray,
+    reward: np.ndarray,
+    ended: np.ndarray,
+    infos: list[dict],
+) -> None:
     """Copy one step of each environment."""
     if isinstance(steps.observation, dict):
         for name, rows in steps.observation.items():
@@ -50,3 +61,4 @@ def write(steps: Steps, row: int, observation: Any, action: np.ndarray, reward: 
         steps.observation[row] = observation
     steps.action[row] = action.reshape(steps.action.shape[1:])
     steps.reward[row], steps.ended[row] = reward, ended
+    steps.terminated[row] = ended & ~np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
