@@ -87,6 +87,24 @@ def test_values_at_time_limits_do_not_enter_the_returns():
     assert stored(callback) == pytest.approx(expected_returns(2, 24))
 
 
+def test_where_rewards_are_costs_time_limits_are_told_from_terminal_states():
+    """Each step costs 1: at a time limit, a return goes on with -1 / (1 - 0.5)."""
+    env = make_vec_env(
+        "gymnasium_probes:Counter-v0",
+        n_envs=2,
+        wrapper_class=lambda env: gymnasium.wrappers.TransformReward(env, lambda reward: -1.0),
+    )
+    callback = SelfImitation(**SMALL)
+    a2c(env).learn(48, callback=callback)
+    found = stored(callback)
+    assert found.keys() == expected_returns(2, 24).keys()
+    for (seed, episode, time), value in found.items():
+        left = length_of(seed, episode) - time
+        following = -2.0 if episode % 3 == 1 else 0.0
+        assert value == pytest.approx(-sum(0.5**k for k in range(left)) + 0.5**left * following)
+    assert callback.memory.counters()["lowest_reward"] == -1
+
+
 def test_learning_goes_on_with_the_same_episodes_in_the_next_call():
     callback, model = SelfImitation(**SMALL), a2c(counter())
     for steps in (8, 16, 24):

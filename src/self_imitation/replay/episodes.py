@@ -150,7 +150,7 @@ def append(
         truncated_start=at_step.truncated_start.reshape(-1),
         last_row=(pending.position + jnp.arange(steps)[:, None] - tail).reshape(-1),
         environment=jnp.tile(jnp.arange(num_envs), steps),
-        following=_following(lowest_reward, rollout, config).reshape(-1),
+        following=following_return(lowest_reward, rollout, config).reshape(-1),
     )
 
     def write(ring: Array, block: Array) -> Array:
@@ -174,10 +174,12 @@ def _extra(rollout: Experience, name: str) -> Array:
     return rollout.extras[name]  # type: ignore[attr-defined]  # only buffers with extras need the field
 
 
-def _following(
+def following_return(
     lowest_reward: Float[Array, ""] | None, rollout: Experience, config: ReplayConfig
 ) -> Float[Array, "T N"]:
-    """The return after each step, if the stored part of its episode ends there."""
+    """The return after each step, if the stored part of its episode ends there: 0, or the lower bound
+    lowest_reward / (1 - gamma) where the episode did not end by itself.
+    """
     if lowest_reward is None:
         return jnp.zeros_like(rollout.reward)
     assert config.gamma is not None, "the learner's discount"
