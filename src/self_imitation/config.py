@@ -109,7 +109,7 @@ class TrainConfig:
     seed."""
     time_limit: Literal["bootstrap", "terminal"] = setting("bootstrap", one_of("bootstrap", "terminal"))
     """How on-policy returns treat time limits: bootstrap from the value, or terminate (authors' code, on its tasks).
-    Stored returns: see sil.truncated_returns."""
+    For stored returns see sil.truncated_returns."""
     log_every: int = setting(20_000, whole(1, 10**15))
     """Steps per seed between rows of metrics.csv."""
     checkpoint_seconds: float = setting(60.0, real(0))

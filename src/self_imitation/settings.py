@@ -186,10 +186,10 @@ class ReplayConfig:
     """Episodes to store. all: every one (paper); positive: those with a reward above 0 (authors' code); informative:
     those with any reward other than 0, and every one as soon as a reward below 0 has been seen, since then a return of
     0 may be a good one."""
-    truncated_returns: Literal["as-is", "lower-bound"] = setting("as-is", one_of("as-is", "lower-bound"))
-    """Returns of episodes that a time limit cuts off, or that are stored in parts. as-is: the rewards seen (paper);
-    lower-bound: as if the lowest reward so far, if it is below 0, went on for ever. Otherwise, where rewards are costs,
-    reaching the time limit would look better than the values, and failures would be imitated."""
+    truncated_returns: Literal["as-is", "continued"] = setting("as-is", one_of("as-is", "continued"))
+    """Returns of episodes that a time limit cuts off, or that are stored in parts. as-is: of the rewards seen (paper);
+    continued: as if an episode whose mean reward is below 0 went on at that reward for ever. Otherwise, where steps
+    cost, the last ones before a time limit would look better than the values, and failures would be imitated."""
     buffer_size: int = setting(100_000, whole(1, 10**8))
     """Capacity of the replay buffer in steps of finished episodes; the oldest are overwritten (paper: 100000 on Atari,
     50000 on MuJoCo, 1000 in grid worlds)."""

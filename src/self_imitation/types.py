@@ -159,7 +159,7 @@ class Environment(Protocol):
 class Experience(Protocol):
     """What the replay buffer stores: a `Rollout`, or any other structure with these fields.
 
-    A buffer that stores extras also reads the field `extras`, arrays by name; with `truncated_returns = "lower-bound"`
+    A buffer that stores extras also reads the field `extras`, arrays by name; with `truncated_returns = "continued"`
     also `terminated` [T, N], which ends are not time limits.
     """
 

@@ -39,7 +39,7 @@ def test_a_users_environment_gets_the_defaults_for_user_environments():
     register_environment("mine", lambda: OnlyTruncates(3), defaults={"sil.updates": 9, "normalise.rewards": False})
     config = resolve("mine", "authors")
     assert (config.sil.keep, config.time_limit, config.sil.updates) == ("informative", "bootstrap", 9)
-    assert config.sil.truncated_returns == "lower-bound"
+    assert config.sil.truncated_returns == "continued"
     assert (config.normalise.observations, config.normalise.rewards) == (True, False)
 
 
@@ -102,7 +102,7 @@ def test_any_gymnasium_id_is_an_environment():
     assert entry.gym_id == "my_package:MyEnv-v0"
     config = resolve("gym:CartPole-v1", "authors")
     assert (config.sil.keep, config.time_limit) == ("informative", "bootstrap")
-    assert config.sil.truncated_returns == "lower-bound"
+    assert config.sil.truncated_returns == "continued"
     assert (config.normalise.observations, config.normalise.rewards) == (True, True)
 
 

@@ -99,7 +99,8 @@ class Model:
         self.written = 0
         self.largest_priority = 1.0
         self.negative_seen = False
-        self.lowest_reward = 0.0
+        self.seen: list[list[float]] = [[] for _ in range(num_envs)]
+        """All rewards of each unfinished episode."""
         self.unfinished: list[list[tuple]] = [[] for _ in range(num_envs)]
 
     @property
@@ -112,20 +113,21 @@ class Model:
         )
         valid = np.ones_like(ended) if rollout.valid is None else np.asarray(rollout.valid)
         self.negative_seen |= bool((reward[valid] < 0).any())
-        self.lowest_reward = min(self.lowest_reward, float(reward[valid].min(initial=0.0)))
         for t, n in np.argwhere(valid):
             steps = self.unfinished[n]
             extras = {name: np.asarray(extra)[t, n].tolist() for name, extra in rollout.extras.items()}
+            self.seen[n].append(float(reward[t, n]))
             steps.append((tuple(observation[t, n].tolist()), int(action[t, n]), float(reward[t, n]), extras))
             if ended[t, n]:
-                self._move(steps, waiting=0, cut_off=not terminated[t, n])
-                self.unfinished[n] = []
+                self._move(steps, waiting=0, seen=[] if terminated[t, n] else self.seen[n])
+                self.unfinished[n], self.seen[n] = [], []
             elif len(steps) == self.max_pending_steps:
                 waiting = self.max_pending_steps // 2
-                self._move(steps, waiting, cut_off=True)
+                self._move(steps, waiting, self.seen[n])
                 self.unfinished[n] = steps[len(steps) - waiting :]
 
-    def _move(self, steps: list[tuple], waiting: int, cut_off: bool) -> None:
+    def _move(self, steps: list[tuple], waiting: int, seen: list[float]) -> None:
+        """`seen`: all rewards of an episode that is cut off."""
         rewards, keep = [reward for _, _, reward, _ in steps], self.config.keep
         if keep == "positive" and not any(reward > 0 for reward in rewards):
             return
@@ -135,8 +137,8 @@ class Model:
         if keep != "all" and not self.negative_seen and not self.records_extras:
             tail = next((i for i, reward in enumerate(reversed(rewards)) if reward), len(rewards))
         items, following, following_entropy = [], 0.0, 0.0
-        if cut_off and self.config.truncated_returns == "lower-bound":
-            following = self.lowest_reward / max(1 - self.config.gamma, 1e-6)
+        if seen and self.config.truncated_returns == "continued":
+            following = min(np.mean(seen), 0.0) / max(1 - self.config.gamma, 1e-6)
         for observation, action, reward, extras in reversed(steps):
             following = reward + self.config.gamma * following
             following_entropy = -extras.get(LOG_PROB, 0.0) + self.config.gamma * following_entropy
@@ -182,8 +184,6 @@ def assert_agrees(stored: ReplayBuffer, model: Model) -> None:
     assert_allclose(stored.largest_priority, model.largest_priority, rtol=1e-6)
     assert_array_equal(stored.pending.unfinished.length, [len(steps) for steps in model.unfinished])
     assert bool(stored.pending.negative_seen) == model.negative_seen
-    if stored.pending.lowest_reward is not None:
-        assert_allclose(stored.pending.lowest_reward, model.lowest_reward)
 
 
 def empty(
@@ -304,10 +304,10 @@ SETTINGS = {
     "episodes in parts, only informative ones": setting(7, 2, 60, 10, "informative", 12, resets=True),
     "extras of episodes in parts, only rewarded ones": setting(5, 3, 31, 12, "positive", 10, True, EXTRAS),
     "extras of episodes of several chunks": setting(100, 2, 1100, 190, "all", 8, extras=EXTRAS),
-    "lower bounds of episodes in parts": setting(
-        7, 2, 60, 10, "informative", 12, resets=True, truncated_returns="lower-bound"
+    "episodes in parts, continued": setting(
+        7, 2, 60, 10, "informative", 12, resets=True, truncated_returns="continued"
     ),
-    "lower bounds of episodes of several chunks": setting(100, 2, 1100, 190, "all", 8, truncated_returns="lower-bound"),
+    "episodes of several chunks, continued": setting(100, 2, 1100, 190, "all", 8, truncated_returns="continued"),
     "steps left, only informative ones": setting(7, 2, 60, 10, "informative", 12, True, (STEPS_LEFT,)),
 }
 
@@ -508,48 +508,46 @@ def test_as_is_a_time_limit_ends_an_episode_as_a_terminal_state_does():
         assert_allclose(stored.returns[:5], [1.9375, 1.875, 1.75, 1.5, 1.0])
 
 
-LOWER_BOUND = dataclasses.replace(PLAIN, truncated_returns="lower-bound")
+CONTINUED = dataclasses.replace(PLAIN, truncated_returns="continued")
 
 
 @pytest.mark.parametrize(
     ("rewards", "limit", "returns"),
     [
-        # reaching the time limit is as bad as going on for ever, -1 / (1 - 1/2), and never better than the goal
-        ([-1, -1, -1, -1, -1, -1], [0, 0, 1, 0, 0, 0], [-2, -2, -2, -1.75, -1.5, -1]),
-        ([-1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [-1.25, -0.5, -1, 0, 0, 0]),
-        ([0, 0, 0, 0, 0, -1], [0, 0, 1, 0, 0, 0], [-0.25, -0.5, -1, -0.25, -0.5, -1]),
-        ([0, 0, 2, 0, 0, 2], [0, 0, 1, 0, 0, 0], [0.5, 1, 2, 0.5, 1, 2]),  # without costs nothing changes
-        ([0, 0, 2, 0, 0, -2], [0, 0, 0, 0, 0, 0], [0.5, 1, 2, -0.5, -1, -2]),
+        # the first episode goes on with its mean of -1 for ever, a return of -1 / (1 - 1/2); the second is over
+        ([-1, -1, -1, -1, -1, -1], True, [-2, -2, -2, -1.75, -1.5, -1]),
+        ([-1, -1, -1, -1, -1, -1], False, [-1.75, -1.5, -1, -1.75, -1.5, -1]),
+        ([0, 0, -3, 0, 0, 0], True, [-1, -2, -4, 0, 0, 0]),
+        ([2, -1, -1, 0, 0, -9], True, [1.25, -1.5, -1, -2.25, -4.5, -9]),  # a mean of 0 costs nothing
+        ([0, 0, 2, 0, 0, -9], True, [0.5, 1, 2, -2.25, -4.5, -9]),  # nor does one above 0: it is not assumed to go on
     ],
 )
-def test_the_lower_bound_of_an_episode_at_its_time_limit(rewards, limit, returns):
-    """Two episodes of three steps in one rollout, so that the lowest reward of both counts."""
-    stored = follow(LOWER_BOUND, [Steps(1).rollout(rewards, [0, 0, 1, 0, 0, 1], limit)])
+def test_an_episode_that_costs_goes_on_at_its_mean_reward_after_a_time_limit(rewards, limit, returns):
+    """Two episodes of three steps: a time limit or a terminal state ends the first, a terminal state the second."""
+    stored = follow(CONTINUED, [Steps(1).rollout(rewards, [0, 0, 1, 0, 0, 1], [0, 0, limit, 0, 0, 0])])
     assert_allclose(stored.returns[:6], returns)
 
 
 def test_an_end_that_is_both_terminal_and_a_time_limit_is_terminal():
     both = Steps(1).rollout([-1, -1], [0, 1])
-    stored = follow(LOWER_BOUND, [dataclasses.replace(both, truncated=both.terminated)])
+    stored = follow(CONTINUED, [dataclasses.replace(both, truncated=both.terminated)])
     assert_allclose(stored.returns[:2], [-1.5, -1])
 
 
-def test_the_lower_bound_of_a_part_of_an_episode():
-    """Of five steps that cost 1, two move on after four; the goal is reached in the fifth."""
-    config = dataclasses.replace(LOWER_BOUND, max_pending_steps=4)
-    stored = follow(config, one_env([5], 5, [-1] * 5))
-    assert_allclose(stored.returns[:5], [-2, -2, -1.75, -1.5, -1])
+def test_a_part_of_an_episode_goes_on_at_the_mean_reward_so_far():
+    """Of seven steps, two move on after the fourth and two after the sixth; the mean counts all before them."""
+    config = dataclasses.replace(CONTINUED, max_pending_steps=4)
+    stored = follow(config, one_env([7], 7, [-4, 0, 0, 0, 0, -2, -1]))
+    # after four steps the mean is -1, a return of -2 from then on; after six it is -1 again
+    assert_allclose(stored.returns[:2], [-4 - 2 / 16, -2 / 8])
+    assert_allclose(stored.returns[2:4], [-2 / 8 - 2 / 16, -2 / 4 - 2 / 8])
+    assert_allclose(stored.returns[4:7], [-2 / 2 - 1 / 4, -2 - 1 / 2, -1])
 
 
-def test_the_lower_bound_without_a_discount_is_finite():
-    config = dataclasses.replace(LOWER_BOUND, gamma=1.0)
+def test_without_a_discount_what_follows_is_finite():
+    config = dataclasses.replace(CONTINUED, gamma=1.0)
     stored = follow(config, [Steps(1).rollout([-1, -1], [0, 1], [0, 1])])
     assert_allclose(stored.returns[:2], [-1e6, -1e6], rtol=1e-5)
-
-
-def test_the_lowest_reward_survives_dropping_what_is_pending():
-    stored = follow(LOWER_BOUND, one_env([20], rewards=[-3] * 20))
-    assert replay.drop_pending(stored).pending.lowest_reward == -3
 
 
 def test_steps_without_terminated_are_refused_where_it_is_needed():
@@ -563,8 +561,8 @@ def test_steps_without_terminated_are_refused_where_it_is_needed():
     rollout = Steps(1).rollout([-1, -1], [0, 1])
     own = OwnSteps(rollout.observation, rollout.action, rollout.reward, rollout.ended)
     replay.insert(replay.create(own, PLAIN, 2), own, PLAIN)
-    with pytest.raises(UsageError, match="terminated: the steps need this field with truncated_returns = lower-bound"):
-        replay.insert(replay.create(own, LOWER_BOUND, 2), own, LOWER_BOUND)
+    with pytest.raises(UsageError, match="terminated: the steps need this field with truncated_returns = continued"):
+        replay.insert(replay.create(own, CONTINUED, 2), own, CONTINUED)
 
 
 def test_the_last_state_of_a_stored_episode_is_what_was_seen():

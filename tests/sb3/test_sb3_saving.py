@@ -109,7 +109,7 @@ def test_damaged_files_are_explained(tmp_path):
     callback.save(path)
     content = path.read_bytes()
     arrays = safetensors.numpy.load(content)
-    metadata = {file.FORMAT: str(file.VERSION), file.STATE: json.dumps({"settings": {"gamma": 2.0}, "counters": {}})}
+    metadata = {file.FORMAT: "1", file.STATE: json.dumps({"settings": {"gamma": 2.0}, "counters": {}})}
     cases = {
         "is damaged: ": content[:-10],
         "is not a file that SelfImitation.save of this release wrote": safetensors.numpy.save(arrays),

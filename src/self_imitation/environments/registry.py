@@ -174,7 +174,7 @@ _ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards
 # self-imitation little to say where rewards are sparse.
 _ANY_COMPONENTS: Mapping[str, Mapping[str, object]] = {"ppo": {"ppo.ent_coef": 0.01, "sil.loss_coef": 1.0}}
 _ANY_PRESETS: Mapping[str, Mapping[str, object]] = {
-    "authors": {"sil.keep": "informative", "sil.truncated_returns": "lower-bound"}
+    "authors": {"sil.keep": "informative", "sil.truncated_returns": "continued"}
 }
 
 _entries: dict[str, Entry] = {}

@@ -93,7 +93,7 @@ def create(
     Args:
         like: experience of the shapes and dtypes to store, in arrays or `jax.ShapeDtypeStruct`s: an object with the
             fields `observation` [T, N, ...], `action` [T, N, ...], `reward`, `ended` and `valid` [T, N]; with
-            `truncated_returns = "lower-bound"` also `terminated` [T, N].
+            `truncated_returns = "continued"` also `terminated` [T, N].
         config: capacity, discount and which episodes to keep.
         max_pending_steps: how many steps of an unfinished episode wait for its end, unless `config` says otherwise.
         stack: frames per observation, along its last axis, the newest last.

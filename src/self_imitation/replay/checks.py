@@ -33,10 +33,10 @@ def require_fitting(pending: EpisodeBuffer, rollout: Experience, config: ReplayC
     if len(shape) != 2 or shape[1] != num_envs or ring % shape[0] or shape[0] > ring - pending.max_pending_steps:
         raise _wrong("reward", rollout.reward, f"(T, {num_envs}), with the T that the buffer was created for")
     names = ["ended", "valid"]
-    if config.truncated_returns == "lower-bound":
+    if config.truncated_returns == "continued":
         names.append("terminated")
         if getattr(rollout, "terminated", None) is None:
-            raise UsageError("terminated: the steps need this field with truncated_returns = lower-bound")
+            raise UsageError("terminated: the steps need this field with truncated_returns = continued")
     for name in names:
         flags = getattr(rollout, name)
         if flags is not None and (jnp.shape(flags) != shape or flags.dtype != bool):

@@ -4,11 +4,12 @@ Each environment's latest steps are in a ring of whole rollouts. When an episode
 episode that is longer than the ring, the older half moves whenever the ring is full, so that no part of it is lost; its
 returns are those of the steps seen by then.
 
-Self-imitation needs returns that are lower bounds of the optimal value. Where rewards are negative and an episode is
-cut off, by a time limit or because it is stored in parts, the sum of the rewards seen is none: whatever would have
-followed costs nothing. With `truncated_returns = "lower-bound"`, the worst that could have followed is added.
+Self-imitation needs returns that can be reached again. Where an episode that only costs is cut off, by a time limit or
+because it is stored in parts, the sum of the rewards seen is better than what its actions led to: whatever would have
+followed costs nothing. With `truncated_returns = "continued"`, such an episode goes on at its mean reward.
 """
 
+import dataclasses
 from collections.abc import Iterable
 
 import equinox as eqx
@@ -36,6 +37,10 @@ class Unfinished(eqx.Module):
     """The same for rewards other than 0."""
     truncated_start: Bool[Array, "*T N"]
     """Whether its first steps have moved on."""
+    steps: Int[Array, "*T N"] | None
+    """All that it had so far, also those that have moved on. None: not needed."""
+    reward_sum: Float[Array, "*T N"] | None
+    """Of all these steps."""
 
 
 class EpisodeBuffer(eqx.Module):
@@ -52,8 +57,6 @@ class EpisodeBuffer(eqx.Module):
     unfinished: Unfinished
     negative_seen: Bool[Array, ""]
     """Whether any reward so far was below 0."""
-    lowest_reward: Float[Array, ""] | None
-    """So far, or 0. None: not needed."""
     max_pending_steps: int = eqx.field(static=True)
     """Steps stored of an unfinished episode."""
 
@@ -79,22 +82,28 @@ def create(
         reward=zeros(like.reward),
         extras={name: zeros(like.extras[name]) for name in extras},
         position=jnp.int32(0),
-        unfinished=Unfinished(*(jnp.zeros(num_envs, dtype) for dtype in (jnp.int32, jnp.int32, jnp.int32, bool))),
+        unfinished=_no_steps(num_envs, config),
         negative_seen=jnp.array(False),
-        lowest_reward=jnp.float32(0.0) if config.truncated_returns == "lower-bound" else None,
         max_pending_steps=max_pending_steps,
+    )
+
+
+def _no_steps(num_envs: int, config: ReplayConfig) -> Unfinished:
+    continued = config.truncated_returns == "continued"
+    return Unfinished(
+        length=jnp.zeros(num_envs, jnp.int32),
+        since_positive=jnp.zeros(num_envs, jnp.int32),
+        since_reward=jnp.zeros(num_envs, jnp.int32),
+        truncated_start=jnp.zeros(num_envs, bool),
+        steps=jnp.zeros(num_envs, jnp.int32) if continued else None,
+        reward_sum=jnp.zeros(num_envs) if continued else None,
     )
 
 
 def drop(pending: EpisodeBuffer) -> EpisodeBuffer:
     """Forget all unfinished episodes. Also accepts NumPy arrays with leading axes."""
     empty = jax.tree.map(np.zeros_like, pending)
-    return eqx.tree_at(
-        lambda p: (p.negative_seen, p.lowest_reward),
-        empty,
-        (pending.negative_seen, pending.lowest_reward),
-        is_leaf=lambda leaf: leaf is None,
-    )
+    return eqx.tree_at(lambda p: p.negative_seen, empty, pending.negative_seen)
 
 
 class Finished(eqx.Module):
@@ -119,7 +128,6 @@ def append(
     steps, num_envs = rollout.reward.shape
     rewards = rollout.reward if rollout.valid is None else jnp.where(rollout.valid, rollout.reward, 0.0)
     negative_seen = pending.negative_seen | jnp.any(rewards < 0)
-    lowest_reward = None if pending.lowest_reward is None else jnp.minimum(pending.lowest_reward, jnp.min(rewards))
     ring, half = pending.reward.shape[0], pending.max_pending_steps // 2
 
     def follow(before: Unfinished, step: tuple) -> tuple[Unfinished, Unfinished]:
@@ -131,10 +139,12 @@ def append(
             jnp.where(reward > 0, 0, before.since_positive + added),
             jnp.where(reward != 0, 0, before.since_reward + added),
             before.truncated_start,
+            None if before.steps is None else before.steps + added,
+            None if before.reward_sum is None else before.reward_sum + reward,
         )
         full = now.length == pending.max_pending_steps
-        half_moved = Unfinished(
-            jnp.where(full, half, now.length), now.since_positive, now.since_reward, now.truncated_start | full
+        half_moved = dataclasses.replace(
+            now, length=jnp.where(full, half, now.length), truncated_start=now.truncated_start | full
         )
         return jax.tree.map(lambda leaf: jnp.where(ended, 0, leaf).astype(leaf.dtype), half_moved), now
 
@@ -150,7 +160,7 @@ def append(
         truncated_start=at_step.truncated_start.reshape(-1),
         last_row=(pending.position + jnp.arange(steps)[:, None] - tail).reshape(-1),
         environment=jnp.tile(jnp.arange(num_envs), steps),
-        following=following_return(lowest_reward, rollout, config).reshape(-1),
+        following=following_return(at_step, rollout, config).reshape(-1),
     )
 
     def write(ring: Array, block: Array) -> Array:
@@ -164,7 +174,6 @@ def append(
         position=(pending.position + steps) % ring,
         unfinished=after,
         negative_seen=negative_seen,
-        lowest_reward=lowest_reward,
         max_pending_steps=pending.max_pending_steps,
     )
     return appended, finished
@@ -174,17 +183,16 @@ def _extra(rollout: Experience, name: str) -> Array:
     return rollout.extras[name]  # type: ignore[attr-defined]  # only buffers with extras need the field
 
 
-def following_return(
-    lowest_reward: Float[Array, ""] | None, rollout: Experience, config: ReplayConfig
-) -> Float[Array, "T N"]:
-    """The return after each step, if the stored part of its episode ends there: 0, or the lower bound
-    lowest_reward / (1 - gamma) where the episode did not end by itself.
+def following_return(at_step: Unfinished, rollout: Experience, config: ReplayConfig) -> Float[Array, "T N"]:
+    """The return after each step, if the stored part of its episode ends there: 0, or min(0, mean reward) / (1 - gamma)
+    where the episode did not end by itself.
     """
-    if lowest_reward is None:
+    if at_step.steps is None or at_step.reward_sum is None:
         return jnp.zeros_like(rollout.reward)
     assert config.gamma is not None, "the learner's discount"
-    worst = lowest_reward / max(1 - config.gamma, 1 / MAX_HORIZON)
-    return jnp.where(rollout.terminated, 0.0, worst)  # type: ignore[attr-defined]  # read with this setting only
+    mean = jnp.minimum(at_step.reward_sum, 0.0) / jnp.maximum(at_step.steps, 1)
+    terminated = rollout.terminated  # type: ignore[attr-defined]  # only this setting needs the field
+    return jnp.where(terminated, 0.0, mean / max(1 - config.gamma, 1 / MAX_HORIZON))
 
 
 def _is_kept(negative_seen: Bool[Array, ""], episode: Unfinished, config: ReplayConfig) -> Bool[Array, "T N"]:

@@ -18,19 +18,12 @@ from self_imitation.sb3.settings import checked
 from self_imitation.settings import SelfImitationConfig
 from self_imitation.storage import files
 
-VERSION = 2
+VERSION = 1
 FORMAT, STATE = "self_imitation.sb3", "state"
 """Metadata of the file: its version; settings and counters as JSON."""
 BUFFER, OPTIMISER = "buffer.", "optimiser."
 """Prefixes of the arrays."""
-COUNTERS = {
-    "seed": int,
-    "samples": int,
-    "head": int,
-    "largest_priority": float,
-    "negative_seen": bool,
-    "lowest_reward": float,
-}
+COUNTERS = {"seed": int, "samples": int, "head": int, "largest_priority": float, "negative_seen": bool}
 
 
 @dataclass(frozen=True)

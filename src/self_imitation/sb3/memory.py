@@ -1,6 +1,5 @@
 """The replay buffer of the callback. It stays in the memory of the host, also where JAX has a GPU."""
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -76,14 +75,12 @@ class Memory:
         return to_arrays(jax.tree.map(lambda slots: np.asarray(slots)[: self.size], _slots(self.buffer)))
 
     def counters(self) -> dict[str, Any]:
-        pending = self.buffer.pending
         return {
             "seed": self.seed,
             "samples": self.samples,
             "head": int(self.buffer.head),
             "largest_priority": float(self.buffer.largest_priority),
-            "negative_seen": bool(pending.negative_seen),
-            "lowest_reward": 0.0 if pending.lowest_reward is None else float(pending.lowest_reward),
+            "negative_seen": bool(self.buffer.pending.negative_seen),
         }
 
     def restore(self, arrays: dict[str, np.ndarray], counters: dict[str, Any], source: str) -> None:
@@ -108,13 +105,8 @@ class Memory:
                     jnp.float32(counters["largest_priority"]),
                 ),
             )
-            lowest_reward = empty.pending.lowest_reward
-            pending = dataclasses.replace(
-                buffer.pending,
-                negative_seen=jnp.array(counters["negative_seen"]),
-                lowest_reward=None if lowest_reward is None else jnp.float32(counters["lowest_reward"]),
-            )
-            self.buffer = self._placed(dataclasses.replace(buffer, pending=pending))
+            negative_seen = jnp.array(counters["negative_seen"])
+            self.buffer = self._placed(eqx.tree_at(lambda b: b.pending.negative_seen, buffer, negative_seen))
         self.samples = counters["samples"]
 
 
