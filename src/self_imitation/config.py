@@ -109,7 +109,7 @@ class TrainConfig:
     seed."""
     time_limit: Literal["bootstrap", "terminal"] = setting("bootstrap", one_of("bootstrap", "terminal"))
     """How on-policy returns treat time limits: bootstrap from the value, or terminate (authors' code, on its tasks).
-    For stored returns see sil.truncated_returns."""
+    With bootstrap, sil.truncated_returns says what stored returns do."""
     log_every: int = setting(20_000, whole(1, 10**15))
     """Steps per seed between rows of metrics.csv."""
     checkpoint_seconds: float = setting(60.0, real(0))
@@ -252,6 +252,7 @@ NO_EFFECT = (
     ("wandb_project", "wandb", False),
     ("optimiser.decay", "optimiser.kind", "adam"),
     ("sil.n_steps", "sil.bound", "monte-carlo"),
+    ("sil.truncated_returns", "time_limit", "terminal"),
     ("sil.bandit_window", "sil.updates_schedule", "constant"),
     ("sil.bandit_window", "sil.updates_schedule", "linear"),
     ("sil.updates", "sil.updates_schedule", "bandit"),

@@ -186,10 +186,6 @@ class ReplayConfig:
     """Episodes to store. all: every one (paper); positive: those with a reward above 0 (authors' code); informative:
     those with any reward other than 0, and every one as soon as a reward below 0 has been seen, since then a return of
     0 may be a good one."""
-    truncated_returns: Literal["as-is", "continued"] = setting("as-is", one_of("as-is", "continued"))
-    """Returns of episodes that a time limit cuts off, or that are stored in parts. as-is: of the rewards seen (paper);
-    continued: as if an episode whose mean reward is below 0 went on at that reward for ever. Otherwise, where steps
-    cost, the last ones before a time limit would look better than the values, and failures would be imitated."""
     buffer_size: int = setting(100_000, whole(1, 10**8))
     """Capacity of the replay buffer in steps of finished episodes; the oldest are overwritten (paper: 100000 on Atari,
     50000 on MuJoCo, 1000 in grid worlds)."""
@@ -220,6 +216,10 @@ class ReplayConfig:
 class SelfImitationConfig(ReplayConfig):
     """Self-imitation (Eq. 1-3, Algorithm 1) and its replay buffer."""
 
+    truncated_returns: Literal["as-is", "continued"] = setting("as-is", one_of("as-is", "continued"))
+    """Returns of episodes that a time limit cuts off, or that are stored in parts. as-is: of the rewards seen (paper);
+    continued: as if an episode whose mean reward is below 0 went on at that reward for ever. Otherwise, where steps
+    cost, the last ones before a time limit would look better than the values, and failures would be imitated."""
     updates: int = setting(4, whole(1, 65_536))
     """M in Algorithm 1: self-imitation updates per iteration (paper: 4 with A2C, 10 with PPO)."""
     updates_schedule: Literal["constant", "linear", "bandit"] = setting(

@@ -164,6 +164,16 @@ def test_no_reward_exceeds_the_clip_and_returns_keep_the_same_units():
     assert_allclose(seen, [10.0, -10.0, 1.0, 100.0], rtol=1e-5)
 
 
+def test_the_learners_rewards_and_stored_returns_are_divided_by_the_same_number_whatever_their_size():
+    state = statistics(largest=60.0)
+    rollout = random_rollout(np.random.default_rng(0))
+    rollout = dataclasses.replace(rollout, reward=jnp.full((6, 3), 6.0).at[0].set(60.0))
+    seen = BOTH.rollout(state, rollout).reward
+    assert_allclose(seen, [[10.0] * 3] + [[1.0] * 3] * 5, rtol=1e-5)
+    batch = batch_of(np.zeros((2, 2), np.float32), [60.0, 6.0])
+    assert_allclose(BOTH.batch(state, batch).returns, [10.0, 1.0], rtol=1e-5)
+
+
 @pytest.mark.parametrize("success", [1.0, 0.05])
 def test_a_perfect_value_leaves_nothing_to_imitate_where_only_the_last_of_1000_steps_pays(success):
     steps, envs, gamma = 1000, 20, 0.99

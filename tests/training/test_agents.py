@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import small_config, small_run
+from helpers import arrays, small_config, small_run
 
 from self_imitation import registry
 from self_imitation.errors import DeviceMemoryError, UsageError
@@ -103,6 +103,22 @@ def test_self_imitation_has_the_learning_rate_that_was_asked_for(tmp_path, own, 
     for optimiser, size in ((agent.imitation_optimiser, expected), (agent.optimiser, 0.001)):
         step, _ = optimiser.update(np.ones(3, np.float32), optimiser.init(params), params)
         np.testing.assert_allclose(step, -size, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("limit", "settings"),
+    [(200, {"engine": "envpool"}), (20, {"engine": "gymnasium", "env.max_episode_steps": 20})],
+)
+@pytest.mark.parametrize("time_limit", ["bootstrap", "terminal"])
+def test_stored_returns_and_values_agree_on_what_a_time_limit_is(tmp_path, limit, settings, time_limit):
+    """Each step costs 1 and the car never gets up the hill: for ever where values bootstrap, else until the limit."""
+    settings |= {"time_limit": time_limit, "a2c.gamma": 0.9, "sil.learning_starts": 499, "steps": 2 * limit + 8}
+    run = small_run(tmp_path / "run", "gym:MountainCar-v0", **{**settings_of("a2c+sil"), **settings})
+    saved = arrays(run.path, run.config.total_steps)
+    assert saved["agents.buffer.size"] == 2 * limit, "an episode in each of two environments"
+    left = np.tile(np.arange(limit, 0, -1), 2)
+    expected = np.full(2 * limit, -10.0) if time_limit == "bootstrap" else -(1 - 0.9**left) / 0.1
+    np.testing.assert_allclose(saved["agents.buffer.returns"][0][: 2 * limit], expected, rtol=1e-5)
 
 
 IMAGES = {"sil.batch_size": 4, "sil.buffer_size": 60, "sil.learning_starts": 1, "sil.updates": 1, "steps": 24}

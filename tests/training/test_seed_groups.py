@@ -310,6 +310,30 @@ def test_a_discount_below_the_learners_is_noted(tmp_path, settings, noted):
     assert (f"sil.gamma {settings.get('sil.gamma')} " in note) == noted
 
 
+def test_a_user_sees_the_note_on_the_discount(tmp_path):
+    recorder = Recorder()
+    start(small_config(tmp_path / "run", "gym:CartPole-v1", **{"sil.gamma": 0.9, "steps": 60}), [recorder])
+    assert "sil.gamma 0.9 is below a2c.gamma 0.99: little will be imitated" in recorder.notes
+
+
+@pytest.mark.parametrize(
+    ("imitated", "advantage", "reported"), [(0.9, 0.5, True), (0.1, 0.5, False), (0.9, 0.01, False)]
+)
+def test_self_imitation_may_rest_where_little_is_left_to_imitate(tmp_path, imitated, advantage, reported):
+    messages = []
+    found = hints.Hints(small_config(tmp_path, seeds=1), [], messages.append)
+    row = {
+        "seed": 0,
+        "episodes": 9,
+        "return_mean": 1.0,
+        "return_best": 1.0,
+        "memory_size": 1e4,
+        "sil_step_share": 0.001,
+    }
+    found.warn_if_nothing_to_learn_from(10**6, [{**row, "sil_imitated": imitated, "sil_advantage": advantage}])
+    assert bool(messages) == reported
+
+
 def test_self_imitation_that_moves_nothing_is_reported(tmp_path):
     settings = {"env": "gym:CartPole-v1", "sil.loss_coef": 0.0, "seeds": 1, "sil.learning_starts": 10, "workers": 1}
     (message,) = warnings_of(small_config(tmp_path / "run", **settings))

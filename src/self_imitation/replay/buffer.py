@@ -78,7 +78,7 @@ class Batch(eqx.Module):
     action: Shaped[Array, "batch ..."]
     """As they were inserted."""
     returns: Float[Array, " batch"]
-    """Discounted, of the environment's own rewards; see `ReplayConfig.truncated_returns`."""
+    """Discounted, of the environment's own rewards; see `SelfImitationConfig.truncated_returns`."""
     weight: Float[Array, " batch"]
     """Importance weight (p / p_min)^-importance_exponent; 0 marks an empty entry."""
     extras: dict[str, Array] = eqx.field(default_factory=dict)

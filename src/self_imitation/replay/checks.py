@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 
 from self_imitation import settings
 from self_imitation.errors import UsageError, bad_value
-from self_imitation.replay.episodes import EpisodeBuffer, newest_frame
+from self_imitation.replay.episodes import EpisodeBuffer, continues, newest_frame
 from self_imitation.settings import ReplayConfig
 from self_imitation.types import Experience
 
@@ -33,7 +33,7 @@ def require_fitting(pending: EpisodeBuffer, rollout: Experience, config: ReplayC
     if len(shape) != 2 or shape[1] != num_envs or ring % shape[0] or shape[0] > ring - pending.max_pending_steps:
         raise _wrong("reward", rollout.reward, f"(T, {num_envs}), with the T that the buffer was created for")
     names = ["ended", "valid"]
-    if config.truncated_returns == "continued":
+    if continues(config):
         names.append("terminated")
         if getattr(rollout, "terminated", None) is None:
             raise UsageError("terminated: the steps need this field with truncated_returns = continued")

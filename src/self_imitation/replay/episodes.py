@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from self_imitation.arrays import scan_unrolled
-from self_imitation.settings import ReplayConfig
+from self_imitation.settings import ReplayConfig, SelfImitationConfig
 from self_imitation.types import Experience, Observation
 
 MAX_HORIZON = 1e6
@@ -88,8 +88,13 @@ def create(
     )
 
 
+def continues(config: ReplayConfig) -> bool:
+    """Whether returns go on where an episode that costs is cut off."""
+    return isinstance(config, SelfImitationConfig) and config.truncated_returns == "continued"
+
+
 def _no_steps(num_envs: int, config: ReplayConfig) -> Unfinished:
-    continued = config.truncated_returns == "continued"
+    continued = continues(config)
     return Unfinished(
         length=jnp.zeros(num_envs, jnp.int32),
         since_positive=jnp.zeros(num_envs, jnp.int32),

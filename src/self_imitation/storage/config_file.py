@@ -31,8 +31,6 @@ ADDED: Mapping[str, object] = {
     "wandb": False,
     "wandb_project": None,
     "sil.truncated_returns": "as-is",
-    "acer.truncated_returns": "as-is",
-    "acper.truncated_returns": "as-is",
 }
 """Settings that earlier runs of this version don't have, and the values with which they go on as before."""
 
@@ -75,10 +73,10 @@ def dotted(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_dotted(given: Mapping[str, Any]) -> TrainConfig:
+    given = {**ADDED, **given}
     preset = given["preset"] if given["preset"] in PRESETS else "authors"  # all settings are given: a file is not read
     config = resolve(given["env"], preset, {"agent": given["agent"]})
     known = set(flatten(config))
-    given = {**{name: value for name, value in ADDED.items() if name in known}, **given}
     for what, names in {"missing": known - set(given), "unknown": set(given) - known}.items():
         if names:
             raise UsageError(f"settings {what}: {', '.join(sorted(names))}")

@@ -56,7 +56,12 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
 
 
 def _self_imitation(config: TrainConfig, gamma: float) -> SelfImitationConfig:
-    return config.sil if config.sil.gamma is not None else dataclasses.replace(config.sil, gamma=gamma)
+    """R means the same as V: by default the learner's discount, and time limits end both or neither."""
+    return dataclasses.replace(
+        config.sil,
+        gamma=gamma if config.sil.gamma is None else config.sil.gamma,
+        truncated_returns="as-is" if config.time_limit == "terminal" else config.sil.truncated_returns,
+    )
 
 
 def _own_optimiser(config: TrainConfig) -> optax.GradientTransformation:
