@@ -21,7 +21,7 @@ def test_a_page_has_intervals_and_their_number_of_seeds(tmp_path):
     found = page.text(collected(tmp_path))
     assert found.startswith("# A small experiment\n\nWhat it is.\n\n![Learning curves](figure.png)\n\n")
     assert "| Maze | a2c+exp | 100.50 (94.15 to 106.85) | 2 | 2 of 2 (34 to 100 %) |" in found, "Student's, n = 2"
-    assert "each seed's mean return over its last 100 episodes. Intervals of shares are Wilson's." in found
+    assert "each seed's mean return over its last 100 episodes. Intervals of shares are Wilson's. Where some" in found
     assert "| Maze | a2c+exp minus a2c | +100.00 (+96.96 to +103.04) | 2 and 2 | higher |" in found
     assert "seeds 0 to 1, on a machine. Training took 8 s in total." in found
     assert "Not complete" not in found

@@ -23,6 +23,25 @@ def test_intervals_over_few_seeds_cover_the_mean_as_often_as_they_say(seeds):
     assert np.mean(narrow) < 0.93
 
 
+def test_a_single_mean_of_all_or_nothing_scores_is_covered_less_often_and_its_share_is_not():
+    generator = np.random.default_rng(4)
+    scores = (generator.random((2000, 8)) < 0.25).astype(float)
+    covered = [low <= 0.25 <= high for low, high in map(statistics.mean_interval, scores)]
+    assert np.mean(covered) == pytest.approx(0.89, abs=0.02)
+    shares = [statistics.fraction_interval(round(own.sum()), 8) for own in scores]
+    assert np.mean([low <= 0.25 <= high for low, high in shares]) > 0.95
+
+
+@pytest.mark.parametrize("seeds", [3, 8, 16])
+@pytest.mark.parametrize("solving", [0.1, 0.25, 0.5])
+def test_differences_of_all_or_nothing_scores_that_are_not_there_are_seldom_reported(seeds, solving):
+    generator = np.random.default_rng(6)
+    pairs = (generator.random((1000, 2, seeds)) < solving).astype(float)
+    for comparisons, most in ((1, 0.1), (12, 0.04)):
+        intervals = [statistics.contrast_interval(list(pair), [1, -1], comparisons) for pair in pairs]
+        assert np.mean([low > 0 or high < 0 for low, high in intervals]) < most
+
+
 def test_mean_interval_equals_scipy():
     values = [1.0, 5.0, 2.0, 9.0]
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)

@@ -112,8 +112,8 @@ def test_self_imitation_has_the_learning_rate_that_was_asked_for(tmp_path, own, 
 @pytest.mark.parametrize("time_limit", ["bootstrap", "terminal"])
 def test_stored_returns_and_values_agree_on_what_a_time_limit_is(tmp_path, limit, settings, time_limit):
     """Each step costs 1 and the car never gets up the hill: for ever where values bootstrap, else until the limit."""
-    settings |= {"time_limit": time_limit, "a2c.gamma": 0.9, "sil.learning_starts": 499, "steps": 2 * limit + 8}
-    run = small_run(tmp_path / "run", "gym:MountainCar-v0", **{**settings_of("a2c+sil"), **settings})
+    ours = {"time_limit": time_limit, "a2c.gamma": 0.9, "sil.learning_starts": 499, "steps": 2 * limit + 8}
+    run = small_run(tmp_path / "run", "gym:MountainCar-v0", **{**settings_of("a2c+sil"), **ours, **settings})
     saved = arrays(run.path, run.config.total_steps)
     assert saved["agents.buffer.size"] == 2 * limit, "an episode in each of two environments"
     left = np.tile(np.arange(limit, 0, -1), 2)

@@ -80,8 +80,12 @@ def text(results: Results) -> str:
 
 
 def _measured(results: Results) -> str:
-    shares = " Intervals of shares are Wilson's." if any(task.solved for task in results.definition.tasks) else ""
-    return f"Returns are means over seeds of {FINAL[results.definition.measure]}.{shares}"
+    shares = (
+        " Intervals of shares are Wilson's. Where some seeds solve a task and others don't, Student's intervals are "
+        "too narrow, and the shares say more."
+    )
+    solvable = any(task.solved for task in results.definition.tasks)
+    return f"Returns are means over seeds of {FINAL[results.definition.measure]}.{shares if solvable else ''}"
 
 
 def summary(results: Results) -> str:
