@@ -173,6 +173,8 @@ _ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards
 # seen a sparse reward, and PPO+SIL loses policies that were perfect for a while; a coefficient of 0.1 leaves
 # self-imitation little to say where rewards are sparse.
 _ANY_COMPONENTS: Mapping[str, Mapping[str, object]] = {"ppo": {"ppo.ent_coef": 0.01, "sil.loss_coef": 1.0}}
+# Deviation: the authors store episodes with a reward above 0, and end stored returns at time limits. On other tasks
+# rewards can be negative, and reaching the time limit is often a failure.
 _ANY_PRESETS: Mapping[str, Mapping[str, object]] = {
     "authors": {"sil.keep": "informative", "sil.truncated_returns": "continued"}
 }
