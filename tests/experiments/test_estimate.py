@@ -44,7 +44,7 @@ def test_finished_runs_take_no_time(tmp_path):
 
 
 def test_runs_whose_rate_was_never_measured_are_counted_apart(tmp_path):
-    text = LONG.replace("key-door-treasure", "gym:CartPole-v1")
+    text = LONG.replace("key-door-treasure", "gym:CliffWalking-v1")
     assert "32,000 steps of all seeds: 2 runs for which no rate was measured" in estimate.in_words(
         expected(small(text), tmp_path)
     )
