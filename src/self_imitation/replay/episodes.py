@@ -4,9 +4,10 @@ Each environment's latest steps are in a ring of whole rollouts. When an episode
 episode that is longer than the ring, the older half moves whenever the ring is full, so that no part of it is lost; its
 returns are those of the steps seen by then.
 
-Self-imitation needs returns that can be reached again. Where an episode that only costs is cut off, by a time limit or
-because it is stored in parts, the sum of the rewards seen is better than what its actions led to: whatever would have
-followed costs nothing. With `truncated_returns = "continued"`, such an episode goes on at its mean reward.
+Self-imitation needs returns that can be reached again. Where an episode with a mean reward below 0 is cut off, by a
+time limit or because it is stored in parts, the sum of the rewards seen is better than what its actions led to, as if
+what would have followed cost nothing. With `truncated_returns = "continued"`, such an episode goes on at its mean
+reward.
 """
 
 import dataclasses
