@@ -94,6 +94,8 @@ class Claim:
     """None given: all."""
     higher: tuple[tuple[str, str], ...] = setting((), list_of(list_of(NAME, 2)))
     """Pairs from `compare`: the first agent is better."""
+    not_lower: tuple[tuple[str, str], ...] = setting((), list_of(list_of(NAME, 2)))
+    """Pairs from `compare`: the first agent is not detectably worse."""
     solved: tuple[str, ...] = setting((), list_of(NAME))
     """Agents that solve the tasks with more than half of their seeds."""
     unsolved: tuple[str, ...] = setting((), list_of(NAME))
@@ -118,6 +120,8 @@ class Definition:
     """Of all tasks and agents that have them."""
     measure: Literal["return_mean", "return_latest"] = setting("return_latest", one_of("return_mean", "return_latest"))
     """Of curves and final scores: mean return of the episodes of a logging interval, or of the latest 100 episodes."""
+    primary: Literal["final", "area"] = setting("final", one_of("final", "area"))
+    """What differences compare: final scores, or areas under the learning curves (the mean of a curve over the run)."""
     best_every: int | None = setting(None, or_none(STEPS))
     """Also keep the best episode of each this many steps."""
     compare: tuple[tuple[str, str], ...] = setting((), list_of(list_of(NAME, 2)))
@@ -256,8 +260,9 @@ def _check_names(definition: Definition, source: str) -> None:
 def _check_claim(claim: Claim, definition: Definition, prefix: str) -> None:
     tasks, agents = [task.name for task in definition.tasks], [agent.name for agent in definition.agents]
     pairs = [" > ".join(pair) for pair in definition.compare]
-    known = {"tasks": tasks, "solved": agents, "unsolved": agents, "higher": pairs}
-    used = {**{field: getattr(claim, field) for field in known}, "higher": [" > ".join(pair) for pair in claim.higher]}
+    known = {"tasks": tasks, "solved": agents, "unsolved": agents, "higher": pairs, "not_lower": pairs}
+    used = {field: getattr(claim, field) for field in known}
+    used |= {field: [" > ".join(pair) for pair in used[field]] for field in ("higher", "not_lower")}
     for field, names in used.items():
         for name in names:
             if name not in known[field]:

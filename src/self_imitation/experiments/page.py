@@ -8,7 +8,7 @@ from typing import Any
 from self_imitation.errors import UsageError
 from self_imitation.experiments import provenance
 from self_imitation.experiments.results import BEST, Results
-from self_imitation.report import curves, findings, over_tasks, results_tables, tables
+from self_imitation.report import curves, findings, over_tasks, results_tables, survival, tables
 from self_imitation.report.charts import panel_title
 from self_imitation.report.curves import Curve, short
 from self_imitation.report.tables import Table
@@ -28,7 +28,9 @@ AXIS = {"return_mean": "mean return", "return_latest": "mean return of the last 
 
 
 def write(results: Results, out: Path) -> None:
-    """Write README.md, figure.png, figure.svg, table.csv and contrasts.csv beside the data that they are made from."""
+    """Write README.md, figure.png, figure.svg, table.csv and contrasts.csv beside the data that they are made from;
+    where areas are compared, also solved.png.
+    """
     scores, differences = results_tables.scores(results), results_tables.differences(results)
     files.write_text(out / "table.csv", tables.to_csv(scores))
     if differences:
@@ -42,7 +44,13 @@ def write(results: Results, out: Path) -> None:
     figure.savefig(out / "figure.png", dpi=130)
     with matplotlib.rc_context({"svg.hashsalt": definition.name}):  # the same file each time
         figure.savefig(out / "figure.svg", metadata={"Date": None})
+    if _shows_solving(results):
+        survival.figure(results).savefig(out / "solved.png", dpi=130)
     files.write_text(out / "README.md", text(results))
+
+
+def _shows_solving(results: Results) -> bool:
+    return results.definition.primary == "area" and survival.table(results) is not None
 
 
 def drawn_curves(results: Results) -> list[Curve]:
@@ -70,6 +78,7 @@ def text(results: Results) -> str:
         *_with_caption(results_tables.others_of_the_paper(results)),
         *_claims(results),
         *_differences(results),
+        *_solving(results),
         *_over_tasks(results),
         *_tasks(results),
         *_choices(results),
@@ -85,7 +94,12 @@ def _measured(results: Results) -> str:
         "too narrow, and the shares say more."
     )
     solvable = any(task.solved for task in results.definition.tasks)
-    return f"Returns are means over seeds of {FINAL[results.definition.measure]}.{shares if solvable else ''}"
+    areas = (
+        " Areas are means of these curves over the run; points at which no episode has ended yet take the first value."
+        if results.definition.primary == "area"
+        else ""
+    )
+    return f"Returns are means over seeds of {FINAL[results.definition.measure]}.{areas}{shares if solvable else ''}"
 
 
 def summary(results: Results) -> str:
@@ -125,6 +139,13 @@ def _claims(results: Results) -> list[str]:
 def _differences(results: Results) -> list[str]:
     table = results_tables.differences(results)
     return ["## Differences between agents", *_with_caption(table)] if table else []
+
+
+def _solving(results: Results) -> list[str]:
+    if not _shows_solving(results):
+        return []
+    picture = "![Share of seeds that have solved each task, by steps](solved.png)"
+    return ["## Steps until solved", picture, *_with_caption(survival.table(results))]
 
 
 def _over_tasks(results: Results) -> list[str]:

@@ -86,6 +86,25 @@ class Results:
         """The final score of each seed; empty if it was not run."""
         return np.array([score.final for score in self.scores if (score.task, score.agent) == (task, agent)])
 
+    def areas(self, task: str, agent: str) -> np.ndarray:
+        """The area under each seed's learning curve, as its mean over the run; empty if it was not run.
+
+        Points without a value take those of their seed's neighbours.
+        """
+        curve = self.curve(task, agent)
+        if curve is None:
+            return np.array([])
+        known = [np.isfinite(own) for own in curve.values.T]
+        filled = [
+            np.interp(curve.steps, curve.steps[at], own[at]) if at.any() else np.full(len(own), math.nan)
+            for own, at in zip(curve.values.T, known, strict=True)
+        ]
+        return np.array([own.mean() for own in filled])
+
+    def compared(self, task: str, agent: str) -> np.ndarray:
+        """The score of each seed that differences compare."""
+        return self.areas(task, agent) if self.definition.primary == "area" else self.finals(task, agent)
+
     def curve(self, task: str, agent: str, measure: str | None = None) -> Curve | None:
         """None: not run. By default the definition's measure."""
         wanted = task, agent, measure or self.definition.measure

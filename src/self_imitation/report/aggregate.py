@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from self_imitation.errors import UsageError
+from self_imitation.report import statistics
 
 RESAMPLES = 2000
 """Of the stratified bootstrap; its random numbers are always the same, so that a page can be rebuilt."""
@@ -72,15 +73,11 @@ def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> Estimat
 
     `first`, `second`: scores [runs, tasks]. Equal scores count half. `runs` of the estimate: the smaller number.
     """
-    value, low, high = _intervals((first, second), lambda one, other: np.array([_probability(one, other)]))
+    value, low, high = _intervals(
+        (first, second), lambda one, other: np.array([statistics.probability_of_improvement(one, other)])
+    )
     runs = min(len(first), len(second))
     return Estimate(float(value[0]), float(low[0]), float(high[0]), runs, first.shape[1])
-
-
-def _probability(first: np.ndarray, second: np.ndarray) -> float:
-    """As `rliable.metrics.probability_of_improvement`, which takes minutes to be resampled."""
-    difference = np.sign(first[:, None] - second[None, :])
-    return float((1 + difference.mean()) / 2)
 
 
 def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> Profile:

@@ -40,6 +40,8 @@ class Difference(NamedTuple):
     estimate: Estimate | None
     """None if one of them was not run."""
     seeds: tuple[int, int]
+    probability: float
+    """That a seed of the first agent scores higher than one of the second; equal scores count half."""
 
     @property
     def verdict(self) -> str:
@@ -60,12 +62,20 @@ class Finding:
 
 
 def score(results: Results, task: str, agent: str) -> Estimate | None:
-    """Mean over seeds with Student's interval; None if it was not run."""
-    finals = results.finals(task, agent)
-    if not len(finals):
+    """Mean final score over seeds with Student's interval; None if it was not run."""
+    return _mean(results, task, results.finals(task, agent))
+
+
+def area(results: Results, task: str, agent: str) -> Estimate | None:
+    """Mean area under the learning curve, likewise."""
+    return _mean(results, task, results.areas(task, agent))
+
+
+def _mean(results: Results, task: str, scores: np.ndarray) -> Estimate | None:
+    if not len(scores):
         return None
     digits = results.definition.digits_of(results.definition.task(task))
-    return Estimate(float(finals.mean()), *statistics.mean_interval(finals), digits)
+    return Estimate(float(scores.mean()), *statistics.mean_interval(scores), digits)
 
 
 def solved(results: Results, task: str, agent: str) -> tuple[int, int] | None:
@@ -78,19 +88,20 @@ def differences(results: Results) -> list[Difference]:
     """One for each task and pair that the definition compares."""
     pairs = [(task, *pair) for task in results.definition.tasks for pair in results.definition.compare]
     samples = {
-        (task.name, first, second): (results.finals(task.name, first), results.finals(task.name, second))
+        (task.name, first, second): (results.compared(task.name, first), results.compared(task.name, second))
         for task, first, second in pairs
     }
     read_together = sum(min(map(len, both)) > 0 for both in samples.values())
     found = []
     for task, first, second in pairs:
         both = samples[task.name, first, second]
-        estimate = None
+        estimate, probability = None, math.nan
         if min(map(len, both)):
             interval = statistics.contrast_interval(both, [1, -1], comparisons=read_together)
             mean = float(both[0].mean() - both[1].mean())
             estimate = _with_enough_digits(Estimate(mean, *interval, results.definition.digits_of(task), signed=True))
-        found.append(Difference(task.name, first, second, estimate, (len(both[0]), len(both[1]))))
+            probability = statistics.probability_of_improvement(*both)
+        found.append(Difference(task.name, first, second, estimate, (len(both[0]), len(both[1])), probability))
     return found
 
 
@@ -110,16 +121,19 @@ def findings(results: Results) -> list[Finding]:
 
 def _finding(results: Results, claim: Claim, compared: Iterable[Difference]) -> Finding:
     tasks = claim.tasks or tuple(task.name for task in results.definition.tasks)
-    relevant = [d for d in compared if d.task in tasks and (d.first, d.second) in claim.higher]
-    marks = [_mark_of(difference.verdict) for difference in relevant]
+    pairs = (*claim.higher, *claim.not_lower)
+    relevant = [d for d in compared if d.task in tasks and (d.first, d.second) in pairs]
+    marks = [_mark_of(d.verdict, d[1:3] in claim.not_lower) for d in relevant]
     shares = [*_shares(results, tasks, claim.solved, True), *_shares(results, tasks, claim.unsolved, False)]
     marks += [mark for mark, _ in shares]
-    evidence = [line for pair in claim.higher for line in _in_words([d for d in relevant if d[1:3] == pair])]
+    evidence = [line for pair in pairs for line in _in_words([d for d in relevant if d[1:3] == pair])]
     return Finding(claim.text, _overall(marks), (*evidence, *(line for _, line in shares)))
 
 
-def _mark_of(verdict: str) -> Mark:
-    return {"higher": SHOWN, "lower": OPPOSITE, "not run": NOT_RUN}.get(verdict, NOT_SHOWN)
+def _mark_of(verdict: str, need_not_be_higher: bool) -> Mark:
+    no_difference = SHOWN if need_not_be_higher else NOT_SHOWN
+    marks = {"higher": SHOWN, "lower": OPPOSITE, "not run": NOT_RUN, "no difference detected": no_difference}
+    return marks.get(verdict, NOT_SHOWN)
 
 
 def _shares(

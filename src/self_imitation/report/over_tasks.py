@@ -41,11 +41,11 @@ class Common:
 def common_scores(results: Results) -> Common | None:
     """None with fewer than two such tasks."""
     definition = results.definition
-    agents = [a.name for a in definition.agents if any(len(results.finals(t.name, a.name)) for t in definition.tasks)]
+    agents = [a.name for a in definition.agents if any(len(results.compared(t.name, a.name)) for t in definition.tasks)]
     tasks = [
         task
         for task in definition.tasks
-        if task.normalise and all(np.isfinite(results.finals(task.name, a)).any() for a in agents)
+        if task.normalise and all(np.isfinite(results.compared(task.name, a)).any() for a in agents)
     ]
     if len(tasks) < 2:
         return None
@@ -59,9 +59,9 @@ def _equally_many(results: Results, tasks: Sequence[Task], agent: str) -> list[n
     """Normalised scores by task, of as many seeds as the task with the fewest has."""
     found = []
     for task in tasks:
-        finals = results.finals(task.name, agent)
+        scores = results.compared(task.name, agent)
         assert task.normalise is not None
-        found.append(aggregate.normalise(finals[np.isfinite(finals)], *task.normalise))
+        found.append(aggregate.normalise(scores[np.isfinite(scores)], *task.normalise))
     return [own[: min(map(len, found))] for own in found]
 
 

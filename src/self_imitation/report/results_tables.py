@@ -21,6 +21,7 @@ def scores(results: Results) -> Table:
             "task": task,
             "agent": agent,
             "final": findings.score(results, task, agent),
+            "area": findings.area(results, task, agent) if definition.primary == "area" else None,
             "seeds": len(results.finals(task, agent)) or None,
             "solved": _solved(results, task, agent),
             "solved_after": findings.first_solved(results, task, agent),
@@ -31,6 +32,7 @@ def scores(results: Results) -> Table:
         rows.append(row)
     steps = f", {about(definition.paper_steps)} steps" if definition.paper_steps else ""
     optional = {
+        "area": "area under the curve (95 %)",
         "paper": f"paper{steps}",
         "solved": "seeds that solve it (95 %)",
         "solved_after": "mean solves it after (steps)",
@@ -44,7 +46,8 @@ def scores(results: Results) -> Table:
         after = f" after {text(lengths.pop())} steps"
     columns |= {name: heading for name, heading in optional.items() if any(row[name] for row in rows)}
     beside = " beside those of the paper" if "paper" in columns else ""
-    caption = f"Final returns{after}{beside}; Student's intervals over n seeds"
+    which = "Final returns and areas under the curves" if definition.primary == "area" else "Final returns"
+    caption = f"{which}{after}{beside}; Student's intervals over n seeds"
     return Table(f"{definition.name}-scores", caption, columns, rows)
 
 
@@ -94,6 +97,7 @@ def differences(results: Results) -> Table | None:
             "pair": f"{difference.first} minus {difference.second}",
             "difference": difference.estimate,
             "seeds": None if difference.estimate is None else " and ".join(map(str, difference.seeds)),
+            "probability": None if difference.estimate is None else Number(difference.probability, 2),
             "verdict": difference.verdict,
         }
         for difference in found
@@ -103,11 +107,13 @@ def differences(results: Results) -> Table | None:
         "pair": "difference of",
         "difference": "means (95 %)",
         "seeds": "n",
+        **({"probability": "P(first is higher)"} if results.definition.primary == "area" else {}),
         "verdict": "verdict",
     }
-    caption = f"Differences of final returns; Welch's intervals, which hold for all {together} at once (Bonferroni)"
+    what = "areas under the curves" if results.definition.primary == "area" else "final returns"
+    caption = f"Differences of {what}; Welch's intervals, which hold for all {together} at once (Bonferroni)"
     if together < 2:
-        caption = "Difference of final returns, with Welch's interval"
+        caption = f"Difference of {what}, with Welch's interval"
     return Table(f"{results.definition.name}-differences", caption, columns, rows)
 
 

@@ -42,6 +42,15 @@ def contrast_interval(
     return mean - spread, mean + spread
 
 
+def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> float:
+    """The probability that a value of the first sample is higher than one of the second; equal values count half.
+
+    Of samples [runs, tasks], the mean over tasks; `rliable.metrics.probability_of_improvement` computes the same, but
+    takes minutes to be resampled.
+    """
+    return float((1 + np.sign(first[:, None] - second[None, :]).mean()) / 2)
+
+
 def fraction_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's 95 % interval of a fraction; sensible even at 0 and 1."""
     share = successes / trials
