@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from self_imitation import registry
-from self_imitation.algorithm import degree, iteration, lower_bounds
+from self_imitation.algorithm import degree, iteration, lower_bounds, strength
 from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.a2c import A2CConfig
 from self_imitation.algorithm.acer import ACERConfig, ACPERConfig
@@ -91,6 +92,7 @@ def build(
         actor_critic=actor_critic,
         optimiser=optimisers.create(OPTIMISER, 1),
         imitation_optimiser=imitation_optimiser,
+        value_optimiser=optax.adam(0.01) if parts.self_imitation and sil.value == "own" else None,
         num_envs=NUM_ENVS,
         num_steps=NUM_STEPS,
         iterations=ITERATIONS,
@@ -126,12 +128,17 @@ def begin(environment, agent, seed=0) -> Training:
     components = {name: bonus.init(key_bonus, NUM_ENVS) for name, bonus in agent.bonuses.items()}
     components[agent.learner_name] = agent.learner.init(key_learner, agent.spec, params)
     train, own = TrainState(params, agent.optimiser.init(params)), agent.imitation_optimiser
-    state = AgentState(train, own and own.init(params), normaliser, None, None, None, components, key)
+    value = None
+    if agent.value_optimiser is not None:
+        value_params = Network(agent.spec, NETWORK, np.random.default_rng((seed, 1)))
+        value = TrainState(value_params, agent.value_optimiser.init(value_params))
+    state = AgentState(train, own and own.init(params), value, normaliser, None, None, None, None, components, key)
     like, limit = jax.eval_shape(partial(collect, environment, agent), state, envs)[2], agent.spec.max_episode_steps
     if agent.self_imitation is not None:
         extras = lower_bounds.replay_extras(agent.self_imitation)
         buffer = replay.create(like, agent.self_imitation, limit, extras=extras)
-        state = dataclasses.replace(state, buffer=buffer, degree=degree.init(agent.self_imitation))
+        follows = None if agent.self_imitation.kl_ratio is None else strength.init()
+        state = dataclasses.replace(state, buffer=buffer, degree=degree.init(agent.self_imitation), strength=follows)
     if agent.learner.replay is not None:
         like = jax.eval_shape(agent.learner.to_replay, like)
         buffer = replay.create(like, agent.learner.replay, limit, extras=agent.learner.replay_extras)

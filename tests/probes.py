@@ -123,3 +123,15 @@ class RandomStart(Probe):
 
     def step(self, state: ProbeState, action: Int[Array, ""]) -> Step:
         return _step(state, state.observation + 1.0, 0.0, terminated=state.time == 2)
+
+
+class HiddenDoor(Probe):
+    """One step; the reward, 1, is behind one of two doors that look the same, each half of the time. V = 1/2."""
+
+    spec = Spec((1,), Discrete(2), 1, (1,))
+
+    def reset(self, key: PRNGKeyArray) -> ProbeState:
+        return ProbeState(jnp.zeros(1), jax.random.bernoulli(key).astype(jnp.int32))
+
+    def step(self, state: ProbeState, action: Int[Array, ""]) -> Step:
+        return _step(state, state.observation, action == state.time, terminated=True)

@@ -253,6 +253,8 @@ NO_EFFECT = (
     ("optimiser.decay", "optimiser.kind", "adam"),
     ("sil.n_steps", "sil.bound", "monte-carlo"),
     ("sil.truncated_returns", "time_limit", "terminal"),
+    ("sil.vf_coef", "sil.value", "own"),
+    ("sil.value_learning_rate", "sil.value", "shared"),
     ("sil.bandit_window", "sil.updates_schedule", "constant"),
     ("sil.bandit_window", "sil.updates_schedule", "linear"),
     ("sil.updates", "sil.updates_schedule", "bandit"),

@@ -241,6 +241,15 @@ class SelfImitationConfig(ReplayConfig):
     Beside PPO's many steps, a shared Adam hardly moves for self-imitation, whatever the coefficient of its loss."""
     learning_rate: float | None = setting(None, or_none(real(0, above=True)))
     """Learning rate of self-imitation, where it has an optimiser of its own. None: the learner's."""
+    value: Literal["shared", "own"] = setting("shared", one_of("shared", "own"))
+    """The value that R is compared with. shared: V of the actor-critic, which self-imitation pushes up to the returns
+    (paper); own: another network, which learns the mean of the stored returns, so that V is left to the learner.
+    Beyond the paper."""
+    value_learning_rate: float = setting(1e-3, real(0, above=True))
+    """Learning rate of self-imitation's own value, with Adam."""
+    kl_ratio: float | None = setting(None, or_none(real(0, 100, above=True)))
+    """How far self-imitation moves the policy relative to the learner, as a ratio of KL divergences: the size of its
+    steps follows. None: steps are as large as the optimiser makes them (paper)."""
     temperature: float = setting(0.0, real(0))
     """alpha of lower-bound soft Q-learning (paper, section 4), in the units of the values. 0: self-imitation. Above 0:
     returns include the entropy of the policy that acted, and the loss is that of section 4.3, with the policy term
@@ -271,4 +280,7 @@ class SelfImitationConfig(ReplayConfig):
     def check_consistency(self) -> None:
         if self.learning_rate is not None and self.optimiser == "shared":
             raise bad_value("sil.learning_rate", self.learning_rate, "it has no effect with sil.optimiser = shared")
+        if self.value == "own" and self.temperature > 0:
+            why = "lower-bound soft Q-learning needs the value of the policy; allowed with it: shared"
+            raise bad_value("sil.value", self.value, why)
         self.check_sizes("sil.")

@@ -176,3 +176,24 @@ def test_an_unknown_score_is_an_empty_cell(found, tmp_path):
     results.write(dataclasses.replace(found, scores=[unknown]), tmp_path)
     assert (tmp_path / "scores.csv").read_text().splitlines()[1] == "Maze,a2c,0,4096,,0"
     assert math.isnan(results.read(tmp_path).scores[0].final)
+
+
+def test_cases_that_were_not_run_again_are_kept(found, tmp_path):
+    definition = found.definition
+    later = write_runs(definition, tmp_path / "later", final=lambda place, seed: 7.0)
+    shutil.rmtree(later / "Maze_a2c")
+    joined = results.joined(found, collect.collect(definition, later, definition))
+    assert joined.finals("Maze", "a2c").tolist() == [0, 1], "kept"
+    assert joined.finals("Maze", "a2c+exp").tolist() == [7, 7], "run again"
+    assert [(run["agent"], run["seconds"]) for run in joined.provenance["runs"]] == [("a2c", 4.1), ("a2c+exp", 4.1)]
+    assert joined.provenance["wall_seconds"] == 8.2
+    assert [curve.agent for curve in joined.curves] == ["a2c", "a2c+exp"]
+
+
+def test_cases_that_are_trained_in_another_way_now_are_not_kept(found, tmp_path):
+    other = small(LONG.replace('"network.hidden" = [8]', '"network.hidden" = [9]'))
+    later = write_runs(other, tmp_path / "later")
+    shutil.rmtree(later / "Maze_a2c")
+    joined = results.joined(found, collect.collect(other, later, other))
+    assert joined.not_run() == [("Maze", "a2c")]
+    assert {score.agent for score in joined.scores} == {"a2c+exp"}

@@ -139,7 +139,7 @@ def test_garbage_in_reset_steps_changes_nothing(agent):
     params = agents.initial_params(config, built, 0)
     components = agents.initial_components(built, params, 0)
     clean = masked_rollout()
-    state = agents.initial_state(built, params, components, jnp.uint32(0), clean)
+    state = agents.initial_state(built, params, None, components, jnp.uint32(0), clean)
     reset = ~clean.valid
 
     def spoil(leaf, garbage):

@@ -177,6 +177,8 @@ class Agent:
     optimiser: optax.GradientTransformation
     imitation_optimiser: optax.GradientTransformation | None
     """Self-imitation's own; None: it shares the other one."""
+    value_optimiser: optax.GradientTransformation | None
+    """Of self-imitation's own value, which is the value output of a second network; None: R is compared with V."""
     num_envs: int
     num_steps: int
     iterations: int

@@ -11,14 +11,17 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Key, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Key, PRNGKeyArray, Shaped
 
-from self_imitation.algorithm import degree, movement, self_imitation
+from self_imitation.algorithm import degree, imitation_value, movement, self_imitation, strength
 from self_imitation.algorithm.components import Agent, Exploration
 from self_imitation.algorithm.degree import DegreeState
 from self_imitation.algorithm.normalisation import NormaliserState
+from self_imitation.algorithm.self_imitation import Baseline
+from self_imitation.algorithm.strength import Strength
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import Batch, ReplayBuffer
+from self_imitation.settings import SelfImitationConfig
 from self_imitation.types import ActorCritic, Metrics, Observation, Params, Rollout, TrainState
 
 
@@ -35,6 +38,8 @@ class AgentState(eqx.Module):
     train: TrainState
     imitation_optimiser_state: Any
     """Where self-imitation has an optimiser of its own."""
+    imitation_value: TrainState | None
+    """Where self-imitation has a value of its own."""
     normaliser: NormaliserState | None
     """Running statistics, where observations or rewards are normalised."""
     buffer: ReplayBuffer | None
@@ -43,6 +48,8 @@ class AgentState(eqx.Module):
     """Of a learner that replays episodes."""
     degree: DegreeState | None
     """Of self-imitation, where it is not constant."""
+    strength: Strength | None
+    """Where the size of self-imitation's steps follows a ratio of KL divergences."""
     components: dict[str, Any]
     """States of the learner and of the bonuses, by name."""
     key: Key[Array, "*seeds"]
@@ -77,7 +84,9 @@ def update(agent: Agent, state: AgentState, rollout: Rollout) -> tuple[AgentStat
     state, learned = update_on_policy(agent, state, rollout)
     after_learning = state.train.params
     state, imitated = imitate(agent, state)  # M times
-    moved = measure_movement(agent, state, rollout, (start, after_learning), (after_learning, state.train.params))
+    state, moved = measure_movement(
+        agent, state, rollout, (start, after_learning), (after_learning, state.train.params)
+    )
     return state, {**learned, **imitated, **moved}
 
 
@@ -158,13 +167,18 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
     if agent.self_imitation is None or state.buffer is None:
         return state, {}
     config = agent.self_imitation if updates is None else dataclasses.replace(agent.self_imitation, updates=updates)
+    stored = state.buffer
+    state, baseline, fitted = fit_value(agent, state, config)
     key, key_sample = jax.random.split(state.key)
     now = None if state.degree is None else degree.current(state.degree, config, agent.iterations)
     own, optimiser = agent.imitation_optimiser, agent.imitation_optimiser or agent.optimiser
     before = state.train if own is None else TrainState(state.train.params, state.imitation_optimiser_state)
     after, buffer, metrics = self_imitation.imitate(
-        agent.actor_critic, optimiser, before, state.buffer, key_sample, config, _normalise(agent, state), now
+        agent.actor_critic, optimiser, before, stored, key_sample, config, _normalise(agent, state), now, baseline
     )
+    metrics |= fitted
+    if state.strength is not None:
+        after = TrainState(strength.scale(state.strength, before.params, after.params), after.optimiser_state)
     if own is None:
         state = dataclasses.replace(state, train=after)
     else:
@@ -181,6 +195,30 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
     return state, metrics
 
 
+def fit_value(
+    agent: Agent, state: AgentState, config: SelfImitationConfig
+) -> tuple[AgentState, Baseline | None, Metrics]:
+    """Train self-imitation's own value, if it has one; also returns it as a function of normalised observations."""
+    if agent.value_optimiser is None or state.imitation_value is None or state.buffer is None:
+        return state, None, {}
+    key, key_sample = jax.random.split(state.key)
+
+    def value_function(params: Params, observation: Observation) -> Float[Array, " batch"]:
+        return agent.actor_critic(params, observation)[1]
+
+    fitted, metrics = imitation_value.fit(
+        value_function,
+        agent.value_optimiser,
+        state.imitation_value,
+        state.buffer,
+        key_sample,
+        config,
+        _normalise(agent, state),
+    )
+    state = dataclasses.replace(state, imitation_value=fitted, key=key)
+    return state, partial(value_function, fitted.params), metrics
+
+
 def _normalise(agent: Agent, state: AgentState) -> Callable[[Batch], Batch]:
     """What is sampled is stored raw, and normalised by the present statistics."""
     if agent.normaliser is None or state.normaliser is None:
@@ -190,8 +228,16 @@ def _normalise(agent: Agent, state: AgentState) -> Callable[[Batch], Batch]:
 
 def measure_movement(
     agent: Agent, state: AgentState, rollout: Rollout, learner: tuple[Params, Params], imitation: tuple[Params, Params]
-) -> Metrics:
-    """With self-imitation: how far it moved the policy, beside the learner. Parameters before and after each."""
+) -> tuple[AgentState, Metrics]:
+    """With self-imitation: how far it moved the policy, relative to the learner; its next steps follow that where they
+    are to keep a ratio. `learner`, `imitation`: parameters before and after.
+    """
     if agent.self_imitation is None:
-        return {}
-    return movement.measure(actor_critic(agent, state.normaliser), rollout, learner, imitation)
+        return state, {}
+    metrics = movement.measure(actor_critic(agent, state.normaliser), rollout, learner, imitation)
+    if state.strength is None or agent.self_imitation.kl_ratio is None:
+        return state, metrics
+    moved = metrics["policy_kl"], metrics["sil_kl"]
+    adapted = strength.adapt(state.strength, *moved, agent.self_imitation.kl_ratio)
+    metrics["sil_step_size"] = adapted.step_size
+    return dataclasses.replace(state, strength=adapted), metrics

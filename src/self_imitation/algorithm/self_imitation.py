@@ -19,7 +19,10 @@ from self_imitation.arrays import max_over_seeds, require_vectors
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import Batch, ReplayBuffer
 from self_imitation.settings import SelfImitationConfig
-from self_imitation.types import ActorCritic, Metrics, Params, TrainState
+from self_imitation.types import ActorCritic, Metrics, Observation, Params, TrainState
+
+Baseline = Callable[[Observation], Float[Array, " batch"]]
+"""From observations [batch, ...] to the values that returns are compared with."""
 
 
 def self_imitation_loss(
@@ -107,6 +110,7 @@ def imitate(
     config: SelfImitationConfig,
     normalise: Callable[[Batch], Batch] = lambda batch: batch,
     degree: Degree | None = None,
+    baseline: Baseline | None = None,
 ) -> tuple[TrainState, ReplayBuffer, Metrics]:
     """The last loop of Algorithm 1: M times sample a batch, take a gradient step, update the sampled priorities.
 
@@ -122,6 +126,8 @@ def imitate(
         config: of the loss, the number M of updates, and sampling.
         normalise: brings a sampled batch, which is raw, to the scale of the actor-critic's inputs and values.
         degree: M and the coefficient of the loss, where they are not those of `config`.
+        baseline: the value that returns are compared with, of normalised observations (see `imitation_value`). None:
+            that of `actor_critic`, which then also learns from Eq. 3.
 
     Returns:
         The new train state, the buffer with new priorities, and metrics averaged over the updates, such as
@@ -136,9 +142,10 @@ def imitate(
 
     def update(train_state: TrainState, buffer: ReplayBuffer, key: PRNGKeyArray) -> tuple:
         batch = normalise(replay.sample(buffer, key, config))
-        returns = _lower_bound(actor_critic, train_state.params, buffer, batch, config, normalise)
+        value = baseline or (lambda observation: actor_critic(train_state.params, observation)[1])
+        returns = _lower_bound(value, buffer, batch, config, normalise)
         batch = dataclasses.replace(batch, returns=returns)
-        train_state, advantage, metrics = gradient_step(actor_critic, optimiser, train_state, batch, config)
+        train_state, advantage, metrics = gradient_step(actor_critic, optimiser, train_state, batch, config, baseline)
         return train_state, batch, advantage, metrics
 
     def update_always(carry: tuple[TrainState, ReplayBuffer], key: PRNGKeyArray) -> tuple:
@@ -188,8 +195,7 @@ def _repeat(
 
 
 def _lower_bound(
-    actor_critic: ActorCritic,
-    params: Params,
+    value: Baseline,
     buffer: ReplayBuffer,
     batch: Batch,
     config: SelfImitationConfig,
@@ -199,8 +205,7 @@ def _lower_bound(
         return lower_bounds.monte_carlo(batch, config)
     later, exists = replay.later(buffer, batch, config.n_steps)
     later = normalise(later)
-    _, later_value = actor_critic(params, later.observation)
-    return lower_bounds.n_step(batch, later, exists, later_value, config)
+    return lower_bounds.n_step(batch, later, exists, value(later.observation), config)
 
 
 def gradient_step(
@@ -209,16 +214,25 @@ def gradient_step(
     train_state: TrainState,
     batch: Batch,
     config: SelfImitationConfig,
+    baseline: Baseline | None = None,
 ) -> tuple[TrainState, Float[Array, " batch"], Metrics]:
     """One gradient step on Eq. 1; also returns (R - V)+ of each sample."""
-    gradient, (advantage, metrics) = jax.grad(batch_loss, has_aux=True)(train_state.params, actor_critic, batch, config)
+    gradient, (advantage, metrics) = jax.grad(batch_loss, has_aux=True)(
+        train_state.params, actor_critic, batch, config, baseline
+    )
     return optimisers.apply_gradients(optimiser, train_state, gradient), advantage, metrics
 
 
 def batch_loss(
-    params: Params, actor_critic: ActorCritic, batch: Batch, config: SelfImitationConfig
+    params: Params,
+    actor_critic: ActorCritic,
+    batch: Batch,
+    config: SelfImitationConfig,
+    baseline: Baseline | None = None,
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " batch"], Metrics]]:
-    """Eq. 1 for a batch from the replay buffer."""
+    """Eq. 1 for a batch from the replay buffer. With a `baseline`, V does not learn: Eq. 3 is constant in `params`."""
     distribution, value = actor_critic(params, batch.observation)
+    if baseline is not None:
+        value = baseline(batch.observation)
     log_prob, entropy = distribution.log_prob(batch.action), distribution.entropy()
     return self_imitation_loss(log_prob, entropy, value, batch.returns, batch.weight, config)

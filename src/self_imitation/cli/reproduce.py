@@ -112,6 +112,8 @@ def reproduce(arguments: Sequence[str]) -> int:
             found = results.read(plan.out)
         else:
             found = collect.collect(plan.definition, plan.folder, plan.planned)
+            if (plan.out / results.DEFINITION).exists():
+                found = results.joined(results.read(plan.out), found)
         with files.explain_failure(plan.out):
             results.write(found, plan.out)
             page.write(found, plan.out)

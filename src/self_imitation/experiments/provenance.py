@@ -40,6 +40,13 @@ def common(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return shared | {"date": max((entry["date"] for entry in entries if entry["date"]), default=None)}
 
 
+def joined(kept: Mapping[str, Any], found: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """provenance.json of runs from two sources."""
+    machines = dict.fromkeys([*kept["machines"], *found["machines"]])
+    total = {"machines": [*machines], "wall_seconds": round(sum(run["seconds"] for run in runs), 1)}
+    return common([{**dict.fromkeys(KEYS), **run} for run in runs]) | total | {"runs": list(runs)}
+
+
 def commands(known: Mapping[str, Any]) -> list[str]:
     """Those that trained the runs of `provenance.json`, each once; empty if none was recorded."""
     found = [known.get("command"), *(run.get("command") for run in known["runs"])]

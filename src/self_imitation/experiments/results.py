@@ -11,18 +11,21 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from self_imitation.errors import UsageError
 from self_imitation.experiments import definition as definitions
+from self_imitation.experiments import provenance
 from self_imitation.experiments.definition import Definition
 from self_imitation.storage import files
 
+T = TypeVar("T")
 DEFINITION, SCORES, CURVES, PROVENANCE, CHOICES = (
     "experiment.toml",
     "scores.csv",
@@ -131,6 +134,50 @@ class Results:
         """Runs with fewer steps than planned: by task and agent, the steps made and the planned ones."""
         found = {case: (self.steps(*case), self.planned_steps(*case)) for case in self.cases()}
         return {case: (made, planned) for case, (made, planned) in found.items() if 0 < made < planned}
+
+
+def joined(kept: Results, found: Results) -> Results:
+    """`found`, with the cases of `kept` that were not run again and that the definition still describes."""
+    again = {_CASE_OF_ENTRY(run) for run in found.provenance["runs"]}
+    old = {
+        case for case in kept.cases() if case not in again and _is_same_case(kept.definition, found.definition, case)
+    }
+    place = {case: i for i, case in enumerate(found.cases())}
+
+    def both(first: Iterable[T], second: Iterable[T], case_of: Callable[[T], tuple[str, str]]) -> list[T]:
+        parts = [*(part for part in first if case_of(part) in old), *second]
+        return sorted(parts, key=lambda part: place[case_of(part)])
+
+    return Results(
+        found.definition,
+        both(kept.scores, found.scores, _CASE_OF),
+        both(kept.curves, found.curves, _CASE_OF),
+        provenance.joined(kept.provenance, found.provenance, both(_runs(kept), _runs(found), _CASE_OF_ENTRY)),
+        both(kept.choices, found.choices, _CASE_OF_ENTRY),
+    )
+
+
+_CASE_OF: Any = operator.attrgetter("task", "agent")
+_CASE_OF_ENTRY: Any = operator.itemgetter("task", "agent")
+
+
+def _is_same_case(old: Definition, new: Definition, case: tuple[str, str]) -> bool:
+    """Whether both definitions train and measure it in the same way."""
+    parts = [
+        [
+            *(task for task in definition.tasks if task.name == case[0]),
+            *(agent for agent in definition.agents if agent.name == case[1]),
+            *(getattr(definition, name) for name in ("preset", "settings", "measure", "steps", "best_every")),
+        ]
+        for definition in (old, new)
+    ]
+    return parts[0] == parts[1]
+
+
+def _runs(results: Results) -> list[Mapping[str, Any]]:
+    """Of provenance.json; what holds for all runs is written to each."""
+    common = {key: results.provenance.get(key) for key in provenance.KEYS}
+    return [{**run, **{k: v for k, v in common.items() if run.get(k) is None}} for run in results.provenance["runs"]]
 
 
 def write(results: Results, out: Path) -> None:

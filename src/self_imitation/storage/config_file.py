@@ -31,6 +31,9 @@ ADDED: Mapping[str, object] = {
     "wandb": False,
     "wandb_project": None,
     "sil.truncated_returns": "as-is",
+    "sil.value": "shared",
+    "sil.value_learning_rate": 1e-3,
+    "sil.kl_ratio": None,
 }
 """Settings that earlier runs of this version don't have, and the values with which they go on as before."""
 

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Integer
 
 from self_imitation import registry
-from self_imitation.algorithm import degree, lower_bounds
+from self_imitation.algorithm import degree, lower_bounds, strength
 from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.components import Agent, Learner
 from self_imitation.algorithm.degree import ARMS
@@ -43,6 +43,7 @@ def build(config: TrainConfig, spec: Spec) -> Agent:
         actor_critic=partial(_call, precision=jnp.dtype(config.precision)),
         optimiser=optimisers.create(config.optimiser, round(config.iterations * gradient_steps)),
         imitation_optimiser=_own_optimiser(config) if own_optimiser else None,
+        value_optimiser=_value_optimiser(config),
         num_envs=config.num_envs,
         num_steps=config.num_steps,
         iterations=config.iterations,
@@ -68,6 +69,12 @@ def _own_optimiser(config: TrainConfig) -> optax.GradientTransformation:
     learning_rate = config.sil.learning_rate or config.optimiser.learning_rate
     own = dataclasses.replace(config.optimiser, learning_rate=learning_rate)
     return optimisers.create(own, round(config.iterations * _updates_per_iteration(config.sil)))
+
+
+def _value_optimiser(config: TrainConfig) -> optax.GradientTransformation | None:
+    if not config.parts.self_imitation or config.sil.value == "shared":
+        return None
+    return optax.adam(config.sil.value_learning_rate)
 
 
 def _updates_per_iteration(config: SelfImitationConfig) -> float:
@@ -97,6 +104,15 @@ def initial_params(config: TrainConfig, agent: Agent, seed: int) -> Params:
     return params
 
 
+def initial_value(config: TrainConfig, agent: Agent, seed: int) -> Params | None:
+    """Parameters of self-imitation's own value: a network like that of the policy, of which only the value is used."""
+    if agent.value_optimiser is None:
+        return None
+    generator = np.random.default_rng((seed, 1))
+    network = dataclasses.replace(config.network, shared=True)  # a body for a policy would be wasted
+    return actor_critic.create(agent.spec, network, generator)
+
+
 def initial_components(agent: Agent, params: Params, seed: int) -> dict[str, Any]:
     """States of the learner and the bonuses. Not traced: networks are initialised with NumPy."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), 1 + len(agent.bonuses))
@@ -107,14 +123,20 @@ def initial_components(agent: Agent, params: Params, seed: int) -> dict[str, Any
 
 
 def initial_state(
-    agent: Agent, params: Params, components: dict[str, Any], seed: Integer[Array, ""], like: Rollout
+    agent: Agent,
+    params: Params,
+    value_params: Params | None,
+    components: dict[str, Any],
+    seed: Integer[Array, ""],
+    like: Rollout,
 ) -> AgentState:
     """How a seed begins. Can be traced, with seeds as an axis. `like`: shapes of one seed's rollouts."""
-    buffer = learner_buffer = degree_state = None
+    buffer = learner_buffer = degree_state = strength_state = None
     if agent.self_imitation is not None:
         extras = dict.fromkeys((*lower_bounds.replay_extras(agent.self_imitation), *agent.recorded_extras))
         buffer = _empty_buffer(agent, like, agent.self_imitation, tuple(extras))
         degree_state = degree.init(agent.self_imitation)
+        strength_state = None if agent.self_imitation.kl_ratio is None else strength.init()
     if agent.learner.replay is not None:
         shapes = jax.eval_shape(agent.learner.to_replay, like)
         learner_buffer = _empty_buffer(agent, shapes, agent.learner.replay, agent.learner.replay_extras)
@@ -122,13 +144,18 @@ def initial_state(
     train = TrainState(params, agent.optimiser.init(params))
     own = agent.imitation_optimiser
     own_state = None if own is None else own.init(params)
+    value = None
+    if agent.value_optimiser is not None:
+        value = TrainState(value_params, agent.value_optimiser.init(value_params))
     return AgentState(
         train=train,
         imitation_optimiser_state=own_state,
+        imitation_value=value,
         normaliser=normaliser,
         buffer=buffer,
         learner_buffer=learner_buffer,
         degree=degree_state,
+        strength=strength_state,
         components=components,
         key=jax.random.key(seed),
     )

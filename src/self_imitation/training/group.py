@@ -45,18 +45,24 @@ class SeedGroup:
         """Every seed at its start. Environments start, too."""
         like = self.rollout_shape
         params = [agents.initial_params(self.config, self.agent, seed) for seed in self.seeds]
+        values = [agents.initial_value(self.config, self.agent, seed) for seed in self.seeds]
         components = [
             agents.initial_components(self.agent, own, seed) for own, seed in zip(params, self.seeds, strict=True)
         ]
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(params, components, strict=True))
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(params, values, components, strict=True))
         make = jax.jit(jax.vmap(partial(self._init_one, like=like)))
         agent_states, accumulators = make(*stacked, np.array(self.seeds, np.uint32))
         return GroupState(agent_states, self.begin(step=0), accumulators)
 
     def _init_one(
-        self, params: Params, components: dict[str, Any], seed: Integer[Array, ""], like: Rollout
+        self,
+        params: Params,
+        value_params: Params | None,
+        components: dict[str, Any],
+        seed: Integer[Array, ""],
+        like: Rollout,
     ) -> tuple[AgentState, MetricsAccumulator]:
-        state = agents.initial_state(self.agent, params, components, seed, like)
+        state = agents.initial_state(self.agent, params, value_params, components, seed, like)
         _, names = jax.eval_shape(partial(algorithm.update, self.agent), state, like)
         return state, metrics.create(tuple(names))
 
@@ -64,9 +70,10 @@ class SeedGroup:
     def one_seed(self) -> tuple[AgentState, MetricsAccumulator]:
         """Shapes of one seed's state, without its arrays."""
         params = agents.initial_params(self.config, self.agent, self.seeds[0])
+        value = agents.initial_value(self.config, self.agent, self.seeds[0])
         components = agents.initial_components(self.agent, params, self.seeds[0])
         seed = jax.ShapeDtypeStruct((), np.uint32)
-        return jax.eval_shape(partial(self._init_one, like=self.rollout_shape), params, components, seed)
+        return jax.eval_shape(partial(self._init_one, like=self.rollout_shape), params, value, components, seed)
 
     @cached_property
     def policy_shape(self) -> Policy:

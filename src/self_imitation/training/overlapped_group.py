@@ -101,7 +101,7 @@ class OverlappedGroup(InProgramGroup):
         agents, learned = over_seeds(algorithm.update_on_policy, self.agent)(state.agents, rollout)
         after_learning = agents.train.params
         measure = jax.vmap(partial(algorithm.measure_movement, self.agent))
-        moved = measure(agents, rollout, (start, after_learning), (state.after_learning, start))
+        agents, moved = measure(agents, rollout, (start, after_learning), (state.after_learning, start))
         agents, imitated = self._imitate(self._updates_in_first_step, agents)
         return Learning(agents, after_learning), {**learned, **imitated, **moved}
 
