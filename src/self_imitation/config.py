@@ -61,8 +61,8 @@ class TrainConfig:
     """A run: agent, environment, duration and every hyperparameter."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[ENV]")] = "key-door-treasure"
-    """Environment: a name from `sil list`, atari:GAME such as atari:Pong, or gym:ID for any Gymnasium environment, such
-    as gym:CartPole-v1 or gym:my_package:MyEnv-v0."""
+    """Environment: a name from `sil list`, atari:GAME such as atari:Pong, xland:ID of XLand-MiniGrid, or gym:ID for any
+    Gymnasium environment, such as gym:CartPole-v1 or gym:my_package:MyEnv-v0."""
     env_kwargs: Annotated[Mapping[str, Any], tyro.conf.arg(name="env.KEY", metavar="VALUE")] = field(
         default_factory=dict,
         metadata={"allowed": (_are_keywords, "numbers, text, booleans, lists and tables, by name")},

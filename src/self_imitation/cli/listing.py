@@ -30,6 +30,7 @@ def list_names(arguments: Sequence[str]) -> int:
         **{entry.name: entry.summary for entry in environments.entries().values()},
         "atari:GAME": f"one of {len(games) or 'the'} Atari games (sil list atari), by its name in the paper, such as "
         "atari:MontezumaRevenge",
+        "xland:ID": "an environment of XLand-MiniGrid, in the compiled program, such as xland:MiniGrid-DoorKey-8x8",
         "gym:ID": "any Gymnasium environment by its id, also your own: gym:my_package:MyEnv-v0",
     }
     tables = {

@@ -4,13 +4,14 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import gymnasium
 
 from self_imitation.environments.gymnasium import hopper_distance
 from self_imitation.environments.gymnasium.make import is_registered
 from self_imitation.environments.jax.key_door_treasure import KeyDoorTreasure
+from self_imitation.environments.jax.suites.xland import XLand
 from self_imitation.errors import NEAR, UsageError, unknown, unknown_name
 from self_imitation.types import Environment
 
@@ -174,9 +175,10 @@ _ANY: Mapping[str, object] = {"normalise.observations": True, "normalise.rewards
 # self-imitation little to say where rewards are sparse.
 _ANY_COMPONENTS: Mapping[str, Mapping[str, object]] = {"ppo": {"ppo.ent_coef": 0.01, "sil.loss_coef": 1.0}}
 # Deviation: the authors store episodes with a reward above 0, and end stored returns at time limits. On other tasks
-# rewards can be negative, and reaching the time limit is often a failure.
+# rewards can be negative, and reaching the time limit is often a failure. They compare returns with V of the policy:
+# where successes are rare, it is far below every return of a lucky episode.
 _ANY_PRESETS: Mapping[str, Mapping[str, object]] = {
-    "authors": {"sil.keep": "informative", "sil.truncated_returns": "continued"}
+    "authors": {"sil.keep": "informative", "sil.truncated_returns": "continued", "sil.value": "own"}
 }
 
 _entries: dict[str, Entry] = {}
@@ -229,6 +231,9 @@ def find(name: str) -> Entry:
         return Entry(name, "a Gymnasium environment", _ANY, _ANY_COMPONENTS, _ANY_PRESETS, gym_id=rest, envpool_id=rest)
     if prefix == "atari" and rest:
         return _atari_entry(rest)
+    if prefix == "xland" and rest:
+        make = partial(XLand, rest)
+        return Entry(name, "an environment of XLand-MiniGrid", _ANY, _ANY_COMPONENTS, _ANY_PRESETS, pure_jax=make)
     if prefix == "python" and rest:
         return Entry(name, "passed from Python", _ANY, _ANY_COMPONENTS, _ANY_PRESETS, in_python=True)
     if ":" not in str(name) and is_registered(str(name)):
@@ -250,10 +255,11 @@ def _unknown(name: str) -> UsageError:
         candidates = [*full, *full.values(), "gym:ID", "atari:GAME"]
         (nearest,) = difflib.get_close_matches(name[:100], candidates, n=1, cutoff=NEAR) or [""]
         near = same or [known for known, own in full.items() if nearest in (own, known)] or [nearest]
-    return unknown("env", name, near[0], f"known: {', '.join(sorted([*_entries, 'atari:GAME', 'gym:ID']))}")
+    known = sorted([*_entries, "atari:GAME", "gym:ID", "xland:ID"])
+    return unknown("env", name, near[0], f"known: {', '.join(known)}")
 
 
-FAMILIES = ("gym", "atari", "mujoco", "python")
+FAMILIES = ("gym", "atari", "mujoco", "xland", "python")
 """Prefixes of names."""
 MULTIPLAYER_GAMES = ("combat", "joust", "maze_craze", "warlords")
 
