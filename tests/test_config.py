@@ -248,7 +248,7 @@ def test_a_foreign_config_file_is_refused(change, message):
         from_json(data, "config.json")
 
 
-OTHER_DEFAULTS = {"sil.truncated_returns": "as-is"}
+OTHER_DEFAULTS = {"sil.truncated_returns": "as-is", "sil.value": "shared"}
 """Of settings whose default is another one now than what runs from before did."""
 
 

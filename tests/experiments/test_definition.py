@@ -13,7 +13,10 @@ from self_imitation.experiments import definition as definitions
 from self_imitation.experiments import runs, search
 
 PAPER = ("montezuma", "grid-worlds", "hard-exploration", "atari-49", "acper", "mujoco", "mujoco-delayed")
-BEYOND = ("mujoco-tuned", "mujoco-ant", "mujoco-search", "systems", "sparse", "kept-episodes", "atari-bonuses")
+BEYOND = (
+    *("mujoco-tuned", "mujoco-ant", "mujoco-search", "systems", "sparse", "kept-episodes", "atari-bonuses"),
+    *("own-value", "own-value-bonus"),
+)
 
 
 @pytest.mark.parametrize("name", [*PAPER, *BEYOND])

@@ -10,11 +10,13 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 from self_imitation.errors import UsageError
+from self_imitation.replay.buffer import Batch
 from self_imitation.sb3 import file, loss, settings, steps
 from self_imitation.sb3.loss import Metrics
 from self_imitation.sb3.memory import Memory
 from self_imitation.sb3.normalisation import Normalisation
 from self_imitation.sb3.optimiser import Optimiser
+from self_imitation.sb3.own_value import OwnValue
 from self_imitation.sb3.tensors import actions_to_torch, to_torch
 from self_imitation.settings import SelfImitationConfig
 from self_imitation.storage import files
@@ -31,6 +33,7 @@ class SelfImitation(BaseCallback):
     model: Any  # A2C or PPO
     _normalisation: Normalisation
     _optimiser: Optimiser
+    _value: OwnValue | None
     _rollout: steps.Steps
     _row: int
     _observation: Any
@@ -86,6 +89,9 @@ class SelfImitation(BaseCallback):
         if stored is not None:
             memory.restore(stored.buffer, stored.counters, stored.source)
             optimiser.restore(stored.optimiser, stored.source)
+        self._value = OwnValue(self.model.policy, config) if config.value == "own" else None
+        if stored is not None and self._value is not None:
+            self._value.restore(stored.value, stored.source)
         self._memory, self._optimiser, self._stored = memory, optimiser, None
 
     def _resolve(self) -> SelfImitationConfig:
@@ -144,7 +150,10 @@ class SelfImitation(BaseCallback):
         policy, training = self.model.policy, self.model.policy.training
         policy.set_training_mode(True)
         returns = self._normalisation.returns(self.memory)
+        errors = [self._fit_value(self._value, returns) for _ in range(self.config.updates)] if self._value else []
         metrics = [self._update(returns) for _ in range(self.config.updates)]
+        for own, error in zip(metrics, errors, strict=False):
+            own["value_loss"] = error
         policy.set_training_mode(training)
         if self.model.use_sde:
             policy.reset_noise(self.model.n_envs)  # its scale is a parameter and has changed
@@ -153,25 +162,37 @@ class SelfImitation(BaseCallback):
 
     def _update(self, returns: np.ndarray | None) -> Metrics:
         """`returns`: of all slots, if not those that are stored."""
-        batch, device = self.memory.sample(), self.model.device
+        batch = self.memory.sample()
+        observation, targets, weight = self._to_torch(batch, returns)
         advantage, metrics = loss.gradient_step(
             self.model.policy,
             self._optimiser.current(),
-            to_torch(self._normalisation.observation(batch.observation), device),
-            actions_to_torch(batch.action, self.model.action_space, device),
-            to_torch(batch.returns if returns is None else returns[np.asarray(batch.slot)], device),
-            to_torch(batch.weight, device),
+            observation,
+            actions_to_torch(batch.action, self.model.action_space, self.model.device),
+            targets,
+            weight,
             self.model.max_grad_norm,
             self.config,
+            self._value,
         )
         self.memory.update_priorities(batch, advantage.cpu().numpy())
         return metrics
 
+    def _fit_value(self, value: OwnValue, returns: np.ndarray | None) -> float:
+        return value.gradient_step(*self._to_torch(self.memory.sample(), returns))
+
+    def _to_torch(self, batch: Batch, returns: np.ndarray | None) -> tuple[Any, Any, Any]:
+        """Observations, returns and weights, in the policy's units."""
+        targets = batch.returns if returns is None else returns[np.asarray(batch.slot)]
+        observation, device = self._normalisation.observation(batch.observation), self.model.device
+        return to_torch(observation, device), to_torch(targets, device), to_torch(batch.weight, device)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write settings, replay buffer and own optimiser to a file. Unfinished episodes are left out."""
+        """Write settings, replay buffer, own optimiser and own value to a file. Unfinished episodes are left out."""
         memory = self.memory
+        value = self._value.to_arrays() if self._value else {}
         stored = file.Stored(
-            str(path), memory.config, memory.counters(), memory.to_arrays(), self._optimiser.to_arrays()
+            str(path), memory.config, memory.counters(), memory.to_arrays(), self._optimiser.to_arrays(), value
         )
         file.save(files.absolute(path), stored)
 

@@ -1,4 +1,4 @@
-"""The file of a callback: settings, replay buffer and, if it has its own, the optimiser, as safetensors.
+"""The file of a callback: settings, replay buffer and, if it has its own, optimiser and value, as safetensors.
 
 Loading runs no code.
 """
@@ -21,7 +21,7 @@ from self_imitation.storage import files
 VERSION = 1
 FORMAT, STATE = "self_imitation.sb3", "state"
 """Metadata of the file: its version; settings and counters as JSON."""
-BUFFER, OPTIMISER = "buffer.", "optimiser."
+BUFFER, OPTIMISER, VALUE = "buffer.", "optimiser.", "value."
 """Prefixes of the arrays."""
 COUNTERS = {"seed": int, "samples": int, "head": int, "largest_priority": float, "negative_seen": bool}
 
@@ -35,11 +35,14 @@ class Stored:
     counters: dict[str, Any]
     buffer: dict[str, np.ndarray]
     optimiser: dict[str, np.ndarray]
+    value: dict[str, np.ndarray]
+    """Of self-imitation's own value."""
 
 
 def save(path: Path, stored: Stored) -> None:
     arrays = {BUFFER + name: array for name, array in stored.buffer.items()}
     arrays |= {OPTIMISER + name: array for name, array in stored.optimiser.items()}
+    arrays |= {VALUE + name: array for name, array in stored.value.items()}
     state = json.dumps({"settings": dataclasses.asdict(stored.config), "counters": stored.counters})
     content = safetensors.numpy.save(arrays, {FORMAT: str(VERSION), STATE: state})
     with files.explain_failure(path, "path"):
@@ -56,14 +59,14 @@ def load(path: Path) -> Stored:
         state = json.loads(metadata[STATE])
         counters = {name: kind(state["counters"][name]) for name, kind in COUNTERS.items()}
         config = checked(SelfImitationConfig(**state["settings"]))
-        buffer, optimiser = (
+        buffer, optimiser, value = (
             {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            for prefix in (BUFFER, OPTIMISER)
+            for prefix in (BUFFER, OPTIMISER, VALUE)
         )
         for name in ("returns", "weight"):
             if not np.isfinite(buffer[name]).all():
                 raise ValueError(f"not all of {name} are finite")
-        return Stored(str(path), config, counters, buffer, optimiser)
+        return Stored(str(path), config, counters, buffer, optimiser, value)
     except OSError as error:
         raise UsageError(f"path: {str(path)!r} can't be read: {error.strerror or first_line(error)}") from None
     except UsageError:

@@ -1,5 +1,6 @@
 """The self-imitation loss and one update in PyTorch: the twin of `algorithm.self_imitation`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch as th
@@ -77,9 +78,15 @@ def gradient_step(
     weight: th.Tensor,
     max_grad_norm: float,
     config: SelfImitationConfig,
+    baseline: Callable[[Any], th.Tensor] | None = None,
 ) -> tuple[th.Tensor, Metrics]:
-    """One step of the optimiser on Eq. 1, with SB3's `ActorCriticPolicy`; returns (R - V)+ of each sample, metrics."""
+    """One step of the optimiser on Eq. 1, with SB3's `ActorCriticPolicy`; returns (R - V)+ of each sample, metrics.
+
+    `baseline`: the value that returns are compared with, if not the policy's, which then does not learn.
+    """
     value, log_prob, entropy = policy.evaluate_actions(observation, action)
+    if baseline is not None:
+        value = baseline(observation)
     if entropy is None:  # no closed form: SB3 estimates it in the same way
         entropy = -log_prob
     loss, advantage, metrics = self_imitation_loss(log_prob, entropy, value.flatten(), returns, weight, config)

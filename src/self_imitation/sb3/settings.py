@@ -9,7 +9,10 @@ from self_imitation.errors import bad_value, unknown_name
 from self_imitation.settings import SelfImitationConfig
 
 ANY_ENVIRONMENT = "gym:any"
-NOT_AVAILABLE = ("updates_schedule", "bandit_window", "loss_coef_schedule", "temperature", "bound", "n_steps")
+NOT_AVAILABLE = (
+    *("updates_schedule", "bandit_window", "loss_coef_schedule", "kl_ratio"),
+    *("temperature", "bound", "n_steps"),
+)
 """What goes beyond self-imitation with a constant number of updates."""
 
 
