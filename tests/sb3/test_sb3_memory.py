@@ -164,7 +164,7 @@ def test_updates_come_after_those_of_the_model(monkeypatch):
 
 def test_the_optimiser_takes_a_step_only_when_enough_is_stored():
     model = a2c(counter(), policy_kwargs={"optimizer_class": Adam}, learning_rate=0.0)
-    model.learn(32, callback=SelfImitation(**SMALL, updates=3))
+    model.learn(32, callback=SelfImitation(**SMALL, updates=3, value="shared"))
     (steps,) = {int(state["step"]) for state in model.policy.optimizer.state.values()}
     assert steps == 4 + 3 * 3
 

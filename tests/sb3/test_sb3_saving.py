@@ -39,9 +39,9 @@ def same_arrays(first, second):
         np.testing.assert_array_equal(first[name], second[name])
 
 
-@pytest.mark.parametrize("optimiser", ["shared", "own"])
-def test_a_loaded_model_and_callback_go_on_as_the_saved_ones(tmp_path, optimiser):
-    model, callback = a2c(), SelfImitation(**SMALL, optimiser=optimiser)
+@pytest.mark.parametrize(("optimiser", "value"), [("shared", "shared"), ("own", "own")])
+def test_a_loaded_model_and_callback_go_on_as_the_saved_ones(tmp_path, optimiser, value):
+    model, callback = a2c(), SelfImitation(**SMALL, optimiser=optimiser, value=value)
     model.learn(400, callback=callback)  # the ring is full and has wrapped around
     model.save(tmp_path / "model")
     callback.save(tmp_path / "model.sil")

@@ -18,12 +18,14 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
+from self_imitation.algorithm import imitation_value
 from self_imitation.algorithm import optimiser as optimisers
 from self_imitation.algorithm.self_imitation import batch_loss, gradient_step
 from self_imitation.networks.actor_critic import Network
 from self_imitation.replay import buffer as replay
 from self_imitation.replay.buffer import Batch
 from self_imitation.sb3 import SelfImitation, loss
+from self_imitation.sb3.own_value import OwnValue
 from self_imitation.sb3.tensors import actions_to_torch
 from self_imitation.settings import NetworkConfig, OptimiserConfig
 from self_imitation.types import Continuous, Discrete, MultiDiscrete, Spec, TrainState
@@ -167,7 +169,7 @@ def test_updates_of_the_callback_are_ours():
     env = make_vec_env("self_imitation/KeyDoorTreasure-v0", n_envs=4)
     policy = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.99, "eps": 1e-5}}
     model = A2C("MlpPolicy", env, policy_kwargs=policy, seed=3, device="cpu")
-    callback = SelfImitation(keep="all", batch_size=32, learning_starts=0, buffer_size=1000)
+    callback = SelfImitation(keep="all", batch_size=32, learning_starts=0, buffer_size=1000, value="shared")
     model.learn(300, callback=callback)
     ours, _ = twins("discrete")
     copy_to(model.policy, ours)  # values of any scale: some returns beat them
@@ -203,3 +205,38 @@ def test_ppo_has_its_own_defaults():
     with pytest.warns(UserWarning, match="nothing to imitate"):
         PPO("MlpPolicy", env, n_steps=64, gamma=0.9, device="cpu").learn(64, callback=callback)
     assert (callback.config.updates, callback.config.ent_coef, callback.config.gamma) == (10, 0.0, 0.9)
+
+
+def test_the_own_value_takes_the_gradient_steps_of_ours():
+    """Adam on E[1/2 (R - V)^2], from the same parameters."""
+    batch, config = sample_batch("discrete"), dataclasses.replace(PAPER, value="own", value_learning_rate=0.01)
+    params, policy = twins("discrete")
+    own = OwnValue(policy, config)
+    copy_to(own.network, params)
+    optimiser = optax.adam(0.01)
+    state = TrainState(params, optimiser.init(params))
+
+    def error(params):
+        return imitation_value.value_loss(actor_critic(params, batch.observation)[1], batch.returns, batch.weight > 0)
+
+    for _ in range(3):
+        expected, gradient = jax.value_and_grad(error)(state.params)
+        state = optimisers.apply_gradients(optimiser, state, gradient)
+        given = [th.tensor(np.asarray(column)) for column in (batch.observation, batch.returns, batch.weight)]
+        assert own.gradient_step(*given) == pytest.approx(float(expected), rel=1e-5)
+    values = actor_critic(state.params, batch.observation)[1]
+    np.testing.assert_allclose(own(given[0]).numpy(), values, atol=1e-4)
+
+
+def test_with_a_value_of_its_own_that_of_the_policy_is_left_to_the_model():
+    env = make_vec_env("self_imitation/KeyDoorTreasure-v0", n_envs=4)
+    model = A2C("MlpPolicy", env, seed=3, device="cpu")
+    callback = SelfImitation(keep="all", batch_size=32, learning_starts=0, buffer_size=1000)
+    model.learn(300, callback=callback)
+    assert callback.config.value == "own"
+    before = {name: parameter.detach().clone() for name, parameter in model.policy.named_parameters()}
+    callback._update_due = True
+    callback._update_if_due()
+    moved = {name for name, own in model.policy.named_parameters() if not th.equal(own, before[name])}
+    assert moved
+    assert not any("value" in name for name in moved)

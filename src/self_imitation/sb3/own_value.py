@@ -1,6 +1,5 @@
 """Self-imitation's own value in PyTorch: the twin of `algorithm.imitation_value`."""
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ from self_imitation.settings import SelfImitationConfig
 
 
 class OwnValue:
-    """The value output of a copy of the policy, which learns the mean of the stored returns."""
+    """The value output of another network like the policy, which learns the mean of the stored returns."""
 
     def __init__(self, policy: Any, config: SelfImitationConfig):
-        self.network = copy.deepcopy(policy)
+        with th.random.fork_rng(devices=[]):  # the model's random numbers stay as they are without it
+            self.network = type(policy)(**policy._get_constructor_parameters()).to(policy.device)
         self.network.set_training_mode(False)
         self._optimiser = th.optim.Adam(self.network.parameters(), lr=config.value_learning_rate)
 
