@@ -284,7 +284,7 @@ def test_pages_name_all_that_callbacks_have():
 
 def test_self_imitation_in_your_own_loop_learns_what_once_went_well():
     """The page's own code: two states, in each of which one of three actions pays. Imitation alone learns it."""
-    setup, once, each = code_of("docs/your-own-actor-critic.md")
+    setup, once, each, own_value = code_of("docs/your-own-actor-critic.md")
     assert len([line for line in setup.split("@jax.jit")[1].splitlines() if line.strip()]) <= 12
     key = jax.random.key(0)
     shapes = {"body": (2, 16), "policy": (16, 3), "value": (16, 1)}
@@ -308,6 +308,17 @@ def test_self_imitation_in_your_own_loop_learns_what_once_went_well():
         exec(each, space)
     distribution, _ = space["actor_critic"](space["train_state"].params, jnp.eye(2))
     np.testing.assert_array_equal(distribution.mode(), good)
+
+    policys = space["train_state"].params["value"]
+    exec(own_value, space)
+    again = own_value.rpartition("value_state = TrainState")[2].partition("\n")[2]
+    for number in range(200):
+        space["steps"], space["key"] = act(number), jax.random.key(number)
+        exec(again, space)
+    # Left to the policy's own learner, but for the rest of Adam's momentum.
+    np.testing.assert_allclose(space["train_state"].params["value"], policys, atol=1e-4)
+    stored = space["stored_value"](space["value_state"].params, jnp.eye(2))
+    assert ((stored > 0.5) & (stored < 2.0)).all(), "returns of three steps, discounted"
     assert space["buffer"].size > 1000
     assert 0 < space["metrics"]["sil_imitated"] <= 1
 

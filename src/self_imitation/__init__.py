@@ -19,6 +19,7 @@ from self_imitation.errors import DeviceMemoryError, FaultyEnvironmentError, Non
 
 if TYPE_CHECKING:
     from self_imitation import replay
+    from self_imitation.algorithm.imitation_value import fit_value
     from self_imitation.algorithm.self_imitation import imitate, self_imitation_loss
     from self_imitation.environments.registry import register_environment
     from self_imitation.networks.actor_critic import register_network
@@ -55,6 +56,7 @@ __all__ = [
     "TrainState",
     "UsageError",
     "WandbCallback",
+    "fit_value",
     "imitate",
     "load",
     "plot",
@@ -81,6 +83,7 @@ _MODULES = {
     "SelfImitationConfig": "settings",
     "TrainState": "types",
     "WandbCallback": "training.wandb_callback",
+    "fit_value": "algorithm.imitation_value",
     "imitate": "algorithm.self_imitation",
     "plot": "report.plot",
     "register_bonus": "registry",

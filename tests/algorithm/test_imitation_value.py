@@ -41,7 +41,7 @@ def table(params, observation):
 def fit(buffer, params, config=CONFIG, optimiser=SGD, **options):
     params = jnp.asarray(np.asarray(params, np.float32))
     train_state = TrainState(params, optimiser.init(params))
-    return imitation_value.fit(table, optimiser, train_state, buffer, jax.random.key(0), config, **options)
+    return imitation_value.fit_value(table, optimiser, train_state, buffer, jax.random.key(0), config, **options)
 
 
 def test_both_signs_of_the_error_count():
@@ -90,7 +90,7 @@ def test_values_in_a_column_are_refused():
 
     train_state = TrainState(jnp.zeros(1), SGD.init(jnp.zeros(1)))
     with pytest.raises(TypeCheckError):
-        imitation_value.fit(column, SGD, train_state, stored([2.0]), jax.random.key(0), CONFIG)
+        imitation_value.fit_value(column, SGD, train_state, stored([2.0]), jax.random.key(0), CONFIG)
 
 
 def run_imitate(baseline, config=CONFIG):

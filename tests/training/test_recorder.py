@@ -13,7 +13,8 @@ from self_imitation.environments.gymnasium.rendering import Player
 from self_imitation.errors import UsageError
 from self_imitation.recording import grid_world
 from self_imitation.recording.series import PLAYED, SNAPSHOTS, Series
-from self_imitation.training import recorder
+from self_imitation.storage.trees import from_arrays
+from self_imitation.training import agents, recorder
 from self_imitation.training.played_episodes import PlayedEpisodes
 from self_imitation.training.run import continue_run, start
 from self_imitation.training.snapshots import Snapshots
@@ -173,3 +174,18 @@ def test_an_environment_that_can_not_be_rendered_is_noted(cartpole, tmp_path, mo
 def test_agents_without_self_imitation_record_their_policy(tmp_path):
     run = small_run(tmp_path / "run", agent="a2c", record=True, steps=400)
     assert recorded(run)[400]["seeds"][0].keys() == {"seed", "policy"}
+
+
+def test_returns_are_shown_against_the_value_that_filters_them(tmp_path):
+    run = small_run(tmp_path / "run", record=True, **{"sil.value": "own", "sil.keep": "all"})
+    saved, world = arrays(run.path, 800), grid_world.create(False)
+    like = agents.initial_value(run.config, run._agent, 0)
+    prefix = "agents.imitation_value.params."
+    stored = {name.removeprefix(prefix): own[0] for name, own in saved.items() if name.startswith(prefix)}
+    params = from_arrays(stored, like, "the checkpoint")
+    _, expected = iteration.actor_critic(run._agent, None)(params, jnp.asarray(world.observations))
+    shown = np.array(recorded(run)[800]["seeds"][0]["imitated"]["value"])
+    nearest = np.abs(np.asarray(expected)[None] - shown[:, None]).min(axis=1)
+    assert nearest.max() < 1e-3, "each is the own value of a state"
+    policys = np.ravel(recorded(run)[800]["seeds"][0]["policy"]["values"])
+    assert np.abs(policys[None] - shown[:, None]).min(axis=1).max() > 1e-2, "not that of the policy"

@@ -25,6 +25,8 @@ MUJOCO = {
     "log_every": 80,
     "delay": 20,
     "sil.optimiser": "own",
+    "sil.value": "own",
+    "sil.kl_ratio": 0.1,
 }
 ENVPOOL = {**MUJOCO, "engine": "envpool", "agent": "a2c", "workers": 1, "sil.optimiser": "shared"}
 CARTPOLE = {"env": "gym:CartPole-v1", "agent": "a2c+sil", "engine": "gymnasium", "steps": 400, "log_every": 200}

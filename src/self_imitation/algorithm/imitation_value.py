@@ -32,7 +32,7 @@ def value_loss(
     return masked_mean(0.5 * jnp.square(returns - value), filled)
 
 
-def fit(
+def fit_value(
     value_function: ValueFunction,
     optimiser: optax.GradientTransformation,
     train_state: TrainState,

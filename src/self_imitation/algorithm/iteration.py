@@ -58,6 +58,12 @@ class AgentState(eqx.Module):
     def policy(self) -> Policy:
         return Policy(self.train.params, self.normaliser)
 
+    @property
+    def compared(self) -> Policy:
+        """The network whose value self-imitation compares returns with."""
+        own = self.imitation_value
+        return self.policy if own is None else Policy(own.params, self.normaliser)
+
 
 def act(
     agent: Agent, policy: Policy, observation: Observation, key: PRNGKeyArray
@@ -168,7 +174,7 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
         return state, {}
     config = agent.self_imitation if updates is None else dataclasses.replace(agent.self_imitation, updates=updates)
     stored = state.buffer
-    state, baseline, fitted = fit_value(agent, state, config)
+    state, baseline, fitted = update_value(agent, state, config)
     key, key_sample = jax.random.split(state.key)
     now = None if state.degree is None else degree.current(state.degree, config, agent.iterations)
     own, optimiser = agent.imitation_optimiser, agent.imitation_optimiser or agent.optimiser
@@ -195,7 +201,7 @@ def imitate(agent: Agent, state: AgentState, updates: int | None = None) -> tupl
     return state, metrics
 
 
-def fit_value(
+def update_value(
     agent: Agent, state: AgentState, config: SelfImitationConfig
 ) -> tuple[AgentState, Baseline | None, Metrics]:
     """Train self-imitation's own value, if it has one; also returns it as a function of normalised observations."""
@@ -206,7 +212,7 @@ def fit_value(
     def value_function(params: Params, observation: Observation) -> Float[Array, " batch"]:
         return agent.actor_critic(params, observation)[1]
 
-    fitted, metrics = imitation_value.fit(
+    fitted, metrics = imitation_value.fit_value(
         value_function,
         agent.value_optimiser,
         state.imitation_value,

@@ -61,7 +61,7 @@ class Snapshots:
         if self._grid is not None:
             others = self._in_grid_world(self._grid, agents, memories, found, indices)
         elif buffer is not None:
-            others = self._elsewhere(agents.policy, buffer, memories, found, rng)
+            others = self._elsewhere(agents.compared, buffer, memories, found, rng)
         else:
             others = [{} for _ in indices]
         return [{**own, **other} for own, other in zip(taken, others, strict=True)]
@@ -74,8 +74,9 @@ class Snapshots:
         found: Mapping[int, Episodes],
         indices: Sequence[int],
     ) -> list[dict[str, Any]]:
-        """The policy in every state; so the value of every stored step is known."""
+        """The policy in every state; so the value that every stored return is compared with is known."""
         probabilities, values = jax.device_get(self._table(agents.policy, grid.observations))
+        _, compared = jax.device_get(self._table(agents.compared, grid.observations))
         taken = []
         for i in indices:
             own: dict[str, Any] = {"policy": grid.policy(probabilities[i], values[i])}
@@ -85,7 +86,7 @@ class Snapshots:
                     np.asarray(stored)[i, memory.slot] for stored in (agents.buffer.observation, agents.buffer.action)
                 )
                 states = grid.state_of(observations)
-                own["imitated"] = remembered.imitated(memory, np.arange(len(states)), values[i][states])
+                own["imitated"] = remembered.imitated(memory, np.arange(len(states)), compared[i][states])
                 own["remembered"] = grid.counts(states)
                 own["best"] = grid.path(memory, found[i], observations, actions)
             taken.append(own)
@@ -93,19 +94,19 @@ class Snapshots:
 
     def _elsewhere(
         self,
-        policy: Policy,
+        compared: Policy,
         buffer: ReplayBuffer,
         memories: Mapping[int, Memory],
         found: Mapping[int, Episodes],
         rng: np.random.Generator,
     ) -> list[dict[str, Any]]:
-        """The values of some stored steps; of images also the best episode."""
+        """The values that some stored returns are compared with; of images also the best episode."""
         seeds = buffer.returns.shape[0]
         places, slots = {}, np.zeros((seeds, SAMPLED_STEPS), np.int32)
         for i, memory in memories.items():
             places[i] = rng.integers(len(memory.slot), size=SAMPLED_STEPS) if len(memory.slot) else np.zeros(0, int)
             slots[i, : len(places[i])] = memory.slot[places[i]]
-        values = np.asarray(self._values(policy, buffer, slots))
+        values = np.asarray(self._values(compared, buffer, slots))
         taken = [
             {"imitated": remembered.imitated(memories[i], place, values[i, : len(place)])}
             for i, place in places.items()
@@ -152,12 +153,12 @@ def _policy_and_values(
 
 
 def _stored_values(
-    agent: Agent, policy: Policy, buffer: ReplayBuffer, slot: Int[Array, " batch"]
+    agent: Agent, compared: Policy, buffer: ReplayBuffer, slot: Int[Array, " batch"]
 ) -> Float[Array, " batch"]:
-    """Values of stored steps, in units of rewards."""
+    """Values that stored returns are compared with, in units of rewards."""
     batch = replay.batch_at(buffer, slot, jnp.ones(slot.shape))
-    _, value = iteration.actor_critic(agent, policy.normaliser)(policy.params, batch.observation)
-    return value / _reward_scale(agent, policy)
+    _, value = iteration.actor_critic(agent, compared.normaliser)(compared.params, batch.observation)
+    return value / _reward_scale(agent, compared)
 
 
 def _reward_scale(agent: Agent, policy: Policy) -> Float[Array, ""]:

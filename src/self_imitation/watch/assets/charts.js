@@ -157,7 +157,7 @@ const charts = (() => {
       marker: { color: colour, size, opacity: 0.75 },
       hovertemplate: "V = %{x:.3g}, R = %{y:.3g}<extra></extra>",
     });
-    const layout = page.layout("value V, now", "return R, then");
+    const layout = page.layout("value that R is compared with, now", "return R, then");
     layout.hovermode = "closest";
     layout.showlegend = true;
     layout.legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
