@@ -318,7 +318,7 @@ def test_self_imitation_in_your_own_loop_learns_what_once_went_well():
     # Left to the policy's own learner, but for the rest of Adam's momentum.
     np.testing.assert_allclose(space["train_state"].params["value"], policys, atol=1e-4)
     stored = space["stored_value"](space["value_state"].params, jnp.eye(2))
-    assert ((stored > 0.5) & (stored < 2.0)).all(), "returns of three steps, discounted"
+    assert ((stored > 1.0) & (stored < 3.0)).all(), "returns of at most three steps, the best ones sampled most often"
     assert space["buffer"].size > 1000
     assert 0 < space["metrics"]["sil_imitated"] <= 1
 

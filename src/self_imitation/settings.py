@@ -243,7 +243,7 @@ class SelfImitationConfig(ReplayConfig):
     """Learning rate of self-imitation, where it has an optimiser of its own. None: the learner's."""
     value: Literal["shared", "own"] = setting("shared", one_of("shared", "own"))
     """The value that R is compared with. shared: V of the actor-critic, which self-imitation pushes up to the returns
-    (paper); own: another network, which learns the mean of the stored returns, so that V is left to the learner.
+    (paper); own: another network, which learns the mean of the sampled returns, so that V is left to the learner.
     Beyond the paper."""
     value_learning_rate: float = setting(1e-3, real(0, above=True))
     """Learning rate of self-imitation's own value, with Adam."""

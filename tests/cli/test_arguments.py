@@ -174,7 +174,8 @@ def test_main_help_names_every_command_and_the_version(capsys):
 def test_list_has_a_line_for_every_environment_learner_and_bonus(capsys):
     _, out, _ = call(capsys, "list")
     names = [line.split()[0] for line in out.partition("Agents")[0].splitlines() if line.startswith("  ")]
-    assert names == [*environments.entries(), "atari:GAME", "gym:ID", *registry.learners(), *registry.bonuses()]
+    families = ("atari:GAME", "xland:ID", "gym:ID")
+    assert names == [*environments.entries(), *families, *registry.learners(), *registry.bonuses()]
     assert out.endswith("  a2c, ppo+sil, a2c+sil+exp\n"), "how names are put together"
 
 

@@ -139,7 +139,8 @@ def test_garbage_in_reset_steps_changes_nothing(agent):
     params = agents.initial_params(config, built, 0)
     components = agents.initial_components(built, params, 0)
     clean = masked_rollout()
-    state = agents.initial_state(built, params, None, components, jnp.uint32(0), clean)
+    value = agents.initial_value(config, built, 0)
+    state = agents.initial_state(built, params, value, components, jnp.uint32(0), clean)
     reset = ~clean.valid
 
     def spoil(leaf, garbage):

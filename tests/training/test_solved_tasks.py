@@ -38,9 +38,9 @@ register_environment("reward-after-300-steps", RewardAfter300Steps)
 
 @pytest.mark.parametrize(("value", "stops"), [("own", True), ("shared", False)])
 def test_what_was_imitated_stops_with_a_value_of_its_own(tmp_path, value, stops):
-    settings = {"sil.value": value, "log_every": 10_000}
+    settings = {"sil.value": value, "sil.batch_size": 64, "log_every": 10_000}
     run = self_imitation.train(
-        "reward-after-300-steps", agent="a2c+sil", steps=60_000, seeds=1, out=tmp_path / "run", settings=settings
+        "reward-after-300-steps", agent="a2c+sil", steps=40_000, seeds=1, out=tmp_path / "run", settings=settings
     )
     last = run.metrics()[-1]
     assert last["return_mean"] == 1.0

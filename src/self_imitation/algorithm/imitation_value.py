@@ -1,9 +1,12 @@
-"""A value function of self-imitation's own: the mean of the stored returns.
+"""A value function of self-imitation's own: the mean of the sampled returns.
 
-The policy gradient needs V of the present policy. Self-imitation needs what the stored episodes made of a state. Where
+The policy gradient needs V of the present policy. Self-imitation needs what stored episodes made of a state. Where
 successes are rare, V of the policy is near 0, so every action of a lucky episode has R > V, and imitating all of them
-hardly changes the policy that chose them. Relative to the mean of the stored returns, R says which actions led there
+hardly changes the policy that chose them. Relative to the returns that are sampled, R says which actions led there
 sooner. Nor can V of the policy be pushed up to the best returns: then it is no baseline for the policy gradient.
+
+With prioritised sampling, returns above the value are sampled most often, so it is nearer to the best stored return of
+a state than to the average one. On uniform samples it learnt the average, and nearly everything was imitated.
 """
 
 from collections.abc import Callable

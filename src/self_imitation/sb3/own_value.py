@@ -10,7 +10,7 @@ from self_imitation.settings import SelfImitationConfig
 
 
 class OwnValue:
-    """The value output of another network like the policy, which learns the mean of the stored returns."""
+    """The value output of another network like the policy, which learns the mean of the sampled returns."""
 
     def __init__(self, policy: Any, config: SelfImitationConfig):
         with th.random.fork_rng(devices=[]):  # the model's random numbers stay as they are without it
