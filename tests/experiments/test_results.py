@@ -197,3 +197,12 @@ def test_cases_that_are_trained_in_another_way_now_are_not_kept(found, tmp_path)
     joined = results.joined(found, collect.collect(other, later, other))
     assert joined.not_run() == [("Maze", "a2c")]
     assert {score.agent for score in joined.scores} == {"a2c+exp"}
+
+
+def test_areas_are_means_of_the_curves_up_to_a_step():
+    values = np.array([[math.nan, 0.0], [2.0, 0.0], [4.0, 6.0]])
+    curve = Curve("Maze", "a2c", "return_latest", (0, 1), np.array([10, 20, 30]), np.full(3, math.nan), values)
+    found = results.Results(small(LONG), [], [curve], {"runs": []})
+    assert found.areas("Maze", "a2c").tolist() == [(2 + 2 + 4) / 3, 2.0], "an unknown point takes the first value"
+    assert found.areas("Maze", "a2c", until=20).tolist() == [2.0, 0.0]
+    assert found.areas("Maze", "a2c+exp").tolist() == []

@@ -98,3 +98,15 @@ def test_candidates_of_a_search_are_listed_and_the_chosen_one_is_marked():
     assert [row["settings"] for row in rows] == ["a2c.gamma 0.9", "a2c.gamma 0.99"]
     assert [row["chosen"] for row in rows] == ["", "chosen"]
     assert rows[1]["score"].mean == 5
+
+
+def test_areas_are_compared_over_the_steps_that_both_have_made():
+    """A run under way is not worse for lack of its better half."""
+    definition = replace(SAMPLE.definition, primary="area")
+    results = replace(SAMPLE, definition=definition)
+    (hero,) = [d for d in findings.differences(results) if d.task == "Hero"]
+    until = results.steps("Hero", "a2c+sil")
+    assert until < results.steps("Hero", "a2c")
+    expected = results.areas("Hero", "a2c+sil").mean() - results.areas("Hero", "a2c", until).mean()
+    assert hero.estimate.mean == pytest.approx(expected)
+    assert hero.probability == 1.0

@@ -89,24 +89,24 @@ class Results:
         """The final score of each seed; empty if it was not run."""
         return np.array([score.final for score in self.scores if (score.task, score.agent) == (task, agent)])
 
-    def areas(self, task: str, agent: str) -> np.ndarray:
-        """The area under each seed's learning curve, as its mean over the run; empty if it was not run.
+    def areas(self, task: str, agent: str, until: float = math.inf) -> np.ndarray:
+        """The area under each seed's learning curve, as its mean up to `until` steps; empty if it was not run.
 
         Points without a value take those of their seed's neighbours.
         """
         curve = self.curve(task, agent)
         if curve is None:
             return np.array([])
-        known = [np.isfinite(own) for own in curve.values.T]
-        filled = [
-            np.interp(curve.steps, curve.steps[at], own[at]) if at.any() else np.full(len(own), math.nan)
-            for own, at in zip(curve.values.T, known, strict=True)
-        ]
-        return np.array([own.mean() for own in filled])
+        used = curve.steps <= max(until, curve.steps[0])
+        steps, areas = curve.steps[used], []
+        for own in curve.values[used].T:
+            known = np.isfinite(own)
+            areas.append(np.interp(steps, steps[known], own[known]).mean() if known.any() else math.nan)
+        return np.array(areas)
 
-    def compared(self, task: str, agent: str) -> np.ndarray:
-        """The score of each seed that differences compare."""
-        return self.areas(task, agent) if self.definition.primary == "area" else self.finals(task, agent)
+    def compared(self, task: str, agent: str, until: float = math.inf) -> np.ndarray:
+        """The score of each seed that differences compare; areas up to `until` steps, so that both are as long."""
+        return self.areas(task, agent, until) if self.definition.primary == "area" else self.finals(task, agent)
 
     def curve(self, task: str, agent: str, measure: str | None = None) -> Curve | None:
         """None: not run. By default the definition's measure."""

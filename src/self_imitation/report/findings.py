@@ -87,10 +87,7 @@ def solved(results: Results, task: str, agent: str) -> tuple[int, int] | None:
 def differences(results: Results) -> list[Difference]:
     """One for each task and pair that the definition compares."""
     pairs = [(task, *pair) for task in results.definition.tasks for pair in results.definition.compare]
-    samples = {
-        (task.name, first, second): (results.compared(task.name, first), results.compared(task.name, second))
-        for task, first, second in pairs
-    }
+    samples = {(task.name, first, second): _samples(results, task.name, first, second) for task, first, second in pairs}
     read_together = sum(min(map(len, both)) > 0 for both in samples.values())
     found = []
     for task, first, second in pairs:
@@ -103,6 +100,12 @@ def differences(results: Results) -> list[Difference]:
             probability = statistics.probability_of_improvement(*both)
         found.append(Difference(task.name, first, second, estimate, (len(both[0]), len(both[1])), probability))
     return found
+
+
+def _samples(results: Results, task: str, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+    """The compared scores of two agents, over the steps that both have made."""
+    until = min(results.steps(task, first), results.steps(task, second))
+    return results.compared(task, first, until), results.compared(task, second, until)
 
 
 def _with_enough_digits(estimate: Estimate) -> Estimate:
