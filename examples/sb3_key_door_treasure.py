@@ -46,7 +46,7 @@ def train(agent: str, seed: int, steps: int) -> list[tuple[int, float]]:
     returns = Returns()
     callbacks = [returns]
     if agent == "a2c+sil":
-        callbacks.append(SelfImitation(gamma=0.99, keep="positive"))  # as in the authors' runs
+        callbacks.append(SelfImitation(gamma=0.99, keep="positive", value="shared"))  # as in the authors' runs
     model.learn(steps, callback=CallbackList(callbacks))
     return returns.curve()
 

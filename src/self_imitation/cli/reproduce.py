@@ -36,7 +36,8 @@ class ExperimentArguments:
     atari-49 (table 2, figure 4), acper (section 5.5), mujoco and mujoco-delayed (figure 5), mujoco-tuned (the same with
     the paper's lists of hyperparameters), mujoco-ant (Ant for 10 M steps). Beyond the paper: mujoco-search (stronger
     self-imitation beside PPO), systems (all agents on one grid world), sparse (six tasks that pay rarely),
-    kept-episodes (which episodes to store), atari-bonuses (self-imitation with exploration bonuses). Or all; or a file
+    kept-episodes (which episodes to store), own-value and own-value-bonus (what returns are compared with, without and
+    with a bonus), atari-bonuses (self-imitation with exploration bonuses). Or all; or a file
     of your own (see docs/experiments.md). Atari games need a GPU."""
     only: tuple[str, ...] = ()
     """Train only these tasks or agents; * stands for any letters. Empty: all."""
