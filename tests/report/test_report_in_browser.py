@@ -3,6 +3,8 @@
 import pytest
 import sample_results
 from browser import accessibility_faults, chromium, errors, needs_chromium, overflows, prefer, requests, resize
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.support.ui import WebDriverWait
 
 pytestmark = needs_chromium
 CURVES = "experiment-sample-curves-0"
@@ -118,14 +120,16 @@ def test_pointing_at_a_curve_shows_mean_interval_and_n(page):
 
 def test_it_follows_the_theme_of_the_system_and_the_button(page):
     button = page.find_element("id", "theme")
-    ink = "text.xtitle"
-    light, light_text = _colour(page), _colour(page, "fill", ink)
+
+    def colours():
+        return _colour(page), _colour(page, "fill", "text.xtitle")
+
+    light, wait = colours(), WebDriverWait(page, 10, ignored_exceptions=[StaleElementReferenceException])
     prefer(page, "dark")
-    assert _colour(page) != light
-    assert _colour(page, "fill", ink) != light_text
+    wait.until(lambda _: all(now != before for now, before in zip(colours(), light, strict=True)), "figures follow")
     assert button.get_attribute("aria-pressed") == "true"
     button.click()
-    assert (_colour(page), _colour(page, "fill", ink)) == (light, light_text)
+    wait.until(lambda _: colours() == light, "and back")
     page.execute_script("delete document.documentElement.dataset.theme")
 
 
