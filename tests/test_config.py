@@ -272,3 +272,17 @@ def test_steps_round_up_to_whole_iterations():
 
 def test_settings_that_may_change_exist():
     assert set(MAY_CHANGE) <= set(flatten(TrainConfig()))
+
+
+def test_soft_q_learning_needs_the_value_of_the_policy():
+    config = override(resolve("gym:CartPole-v1", "authors", {"agent": "a2c+sil"}), {"sil.temperature": 0.1})
+    with pytest.raises(UsageError, match=r"sil.temperature: 0.1 .* needs sil.value = shared"):
+        validate(config)
+    assert validate(override(config, {"sil.value": "shared"})).sil.temperature == 0.1
+
+
+@pytest.mark.parametrize(("value", "name"), [("own", "sil.vf_coef"), ("shared", "sil.value_learning_rate")])
+def test_settings_of_the_other_value_have_no_effect(value, name):
+    defaults = override(resolve("gym:CartPole-v1", "authors", {"agent": "a2c+sil"}), {"sil.value": value})
+    with pytest.raises(UsageError, match=f"{name}: .* no effect with sil.value = {value}"):
+        refuse_unused(override(defaults, {name: 0.5}), defaults)

@@ -281,6 +281,6 @@ class SelfImitationConfig(ReplayConfig):
         if self.learning_rate is not None and self.optimiser == "shared":
             raise bad_value("sil.learning_rate", self.learning_rate, "it has no effect with sil.optimiser = shared")
         if self.value == "own" and self.temperature > 0:
-            why = "lower-bound soft Q-learning needs the value of the policy; allowed with it: shared"
-            raise bad_value("sil.value", self.value, why)
+            why = "allowed with sil.value = own: 0; lower-bound soft Q-learning needs sil.value = shared"
+            raise bad_value("sil.temperature", self.temperature, why)
         self.check_sizes("sil.")
